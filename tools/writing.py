@@ -116,7 +116,7 @@ def texts(paths: list[Path]) -> Iterator[tuple[str, int, str]]:
         else:
             found = markdown(text)
         for line, paragraph in found:
-            yield name, line, re.sub(r"``?[^`]*``?", "`X`", re.sub(r"\]\([^)]*\)", "]", paragraph))
+            yield name, line, re.sub(r"``?[^`]*``?|\w+\.\w+\(", "`X`", re.sub(r"\]\([^)]*\)", "]", paragraph))
 
 
 def sentences(paragraph: str) -> list[str]:

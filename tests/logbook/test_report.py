@@ -260,7 +260,7 @@ def test_missing_or_unsure_iterations_are_reported() -> None:
 
 
 def test_a_detector_that_the_marks_contradict_is_reported_and_one_that_agrees_is_on_the_page() -> None:
-    agrees = replace(FOUND, source="marks", check="the power trace alone shows 0.41 s: 0.6 % off the marks")
+    agrees = replace(FOUND, source="marks", check="the power trace alone shows 0.41 s: 0.6 % off the reported steps")
     assert "power trace" not in report.line(replace(M, iterations=agrees))
     assert agrees.check in report.page(replace(M, iterations=agrees))
     differs = replace(agrees, check="the power trace alone shows 0.82 s: 2 marked iterations")

@@ -232,7 +232,7 @@ def test_without_marks_the_shipped_detector_reports_what_marks_would(
     assert reported is not None
     assert reported.source == "marks"
     assert reported.detected_s == pytest.approx(reported.seconds, rel=0.02)
-    assert "off the marks" in reported.check
+    assert "off the reported steps" in reported.check
 
 
 @pytest.mark.parametrize("cards", ["V100", "A100", "P100"])

@@ -23,7 +23,7 @@ from workbench.periods.segment import iterations, per_iteration
 from workbench.records import Level, Periods
 
 RNG = np.random.default_rng
-HIDDEN = "a rhythm of 13.2 s; the iterations inside it are too fast for this sensor"
+HIDDEN = "a period of 13.2 s; the iterations inside it are too fast for this sensor"
 
 
 def checkpoints(loop_s: float = 0.21, cycle_s: float = 13.2, seconds: float = 200.0) -> pl.DataFrame:
@@ -103,7 +103,7 @@ def test_a_second_sensor_settles_that_a_rhythm_is_there_and_leaves_its_role() ->
     assert (clear.sure, clear.reason) == (True, "")
     unclear = confirmed(known(Level("iteration", 0.4, 0.01, 0.2, 0.0, 0.5, 0.8)))
     assert (unclear.sure, unclear.rhythm_sure) == (False, True)
-    assert "rhythm of 0.4 s" in unclear.reason
+    assert "period of 0.4 s" in unclear.reason
 
 
 def scored(periods: Periods, *, observable: bool) -> dict[str, object]:

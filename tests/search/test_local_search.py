@@ -164,7 +164,7 @@ def test_a_reference_that_cannot_be_set_ends_it_with_the_reason(name: str) -> No
         ((5, 1.0, -2.0), "energy is -2"),
         ((5, 1.0, 0.0), "shows nothing"),
         ((5, 1.0, 1.0, -1.0), "uncertain by 0 J"),
-        ((5, 1.0, 1.0, 0.0, float("nan")), "scatter by 0 s"),
+        ((5, 1.0, 1.0, 0.0, float("nan")), "scatter of iterations must be 0 s"),
     ],
 )
 def test_what_cannot_have_been_measured_changes_nothing(name: str, told: tuple[Any, ...], says: str) -> None:
@@ -193,7 +193,7 @@ def test_bad_questions_get_a_sentence() -> None:
     with pytest.raises(UsageError, match="for other settings"):
         searching("model-guided", prior=SimpleNamespace(space=other, frame=other.frame()))
     for horizon_s in (0.0, -5.0, float("nan")):
-        with pytest.raises(UsageError, match="cannot go on"):
+        with pytest.raises(UsageError, match="no remaining time"):
             searching("model-guided", horizon_s=horizon_s)
     with pytest.raises(UsageError, match="not one of"):
         searching("model-guided").tell(Setting(sm_clock_mhz=7), 1, 1.0, 1.0)

@@ -74,7 +74,7 @@ def test_what_was_best_is_tried_first_and_then_counts() -> None:
     assert step.setting == min(allowed, key=lambda each: cost(each)[1])
     assert re.match("11 settings .* sweep .*2026-11-22", step.reason)
     read(belief, step.setting)
-    assert belief.news.endswith("this run measures")
+    assert belief.news.endswith("this run's measurements")
     elsewhere = Setting(power_limit_w=160.0)
     expected = [a / b for a, b in zip(cost(elsewhere), cost(Setting()), strict=True)]
     time_ratio, time_sd, energy_ratio = belief.ratios(elsewhere)
@@ -117,7 +117,7 @@ def test_one_contradiction_leaves_a_curve_out_also_after_it_was_borne_out() -> N
     assert len(belief.earlier.agreed) == 1
     read(belief, Setting(power_limit_w=160.0))
     assert not belief.earlier
-    assert belief.news.endswith("left out")
+    assert belief.news.endswith("not used")
     assert belief.ratios(Setting(power_limit_w=160.0))[0] == pytest.approx(
         cost(Setting(power_limit_w=160.0))[0] / cost(Setting())[0], rel=0.02
     )

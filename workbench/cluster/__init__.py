@@ -1,4 +1,4 @@
-"""Sharing of GPUs on a cluster: energy saved and slowdown.
+"""Simulates which jobs share a GPU on a cluster, with the saving and the cost.
 
     jobs, readers, generator     logs as frames: the schema and its check, files of this and other systems,
                                  generated logs and missing columns
@@ -13,7 +13,7 @@
     scenario, runs, comparison   the options of runs, many runs with progress, a choice and its runs
     views, recording, drill      runs as columns to be shown, a run in detail, one job or node
 
-`summarise(Simulator(draw(log, seed=0), Cluster.of(28), EnergyAwarePolicy()).run())` is a whole run.
+`summarise(Simulator(draw(log, seed=0), Cluster.of(28), EnergyAwarePolicy()).run())` does a whole run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Slowdown of trainings that share a GPU: from measurements of this set, else of pairs, else a prior.
+"""Slowdown of trainings that share a GPU: from measured sets first, then from measured pairs, then from a
+prior.
 
-Sharing is CUDA's time slicing between processes. `excess` is the relative growth of the time of an iteration:
-0.08 means 8 % longer than alone. A predictor of unseen pairs is a filter (docs/validation/cluster.md); the
-measurement after the first shared epoch decides.
+CUDA time-slices between processes. `excess` is the relative growth of the iteration time: 0.08 means 8 %
+longer than alone. The prediction for an unseen pair only filters candidates (docs/validation/cluster.md). The
+measurement of the first shared epoch decides.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SLOPE = 0.078
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A kind of job as a GPU sees it: its model, and its utilisation alone in units of 1/10,000."""
+    """A class of jobs: its model, and its utilisation alone in units of 1/10,000."""
 
     model: str
     load: int
@@ -61,8 +62,7 @@ def excess_of_pairs(count: int, pair: Callable[[int, int], float | None]) -> flo
 
 
 class Colocation:
-    """Excess of a set of models: the set as measured, else the product of its pairs as measured, else
-    `prior`.
+    """Excess of a set of models: measured for the set, else the product of measured pairs, else `prior`.
 
     Args:
         measured: Excess by sorted tuple of model names.
@@ -86,14 +86,14 @@ class Colocation:
 
 
 class Mix:
-    """The jobs of one GPU as a multiset of profiles. The same multiset is the same object, so a GPU that is
-    restored setting is exact.
+    """The jobs of one GPU as a multiset of profiles. Equal multisets are the same object, so removing an
+    added job restores a GPU exactly.
 
     Attributes:
         key: Sorted profile numbers.
-        size: How many jobs.
-        load: Sum of their solo utilisations in units; `used` is what the GPU shows, at most one whole.
-        excess: How much longer an iteration takes here, for a job of ordinary sensitivity.
+        size: Number of jobs.
+        load: Sum of their solo utilisations in units; `used` is the utilisation of the GPU, at most 1.
+        excess: Relative growth of the iteration time here, for a job of average sensitivity.
     """
 
     __slots__ = ("add", "drop", "excess", "key", "load", "size", "used")
@@ -109,9 +109,9 @@ class Mix:
 
 
 class Mixes:
-    """All mixes met so far, each with its successors when a job comes or goes."""
+    """All mixes met so far, linked by the addition and removal of one job."""
 
-    # a log in which every job has a utilisation of its own would otherwise keep every set that ever was
+    # Otherwise a log in which every job has its own utilisation would keep every set that ever existed.
     LIMIT = 100_000
 
     def __init__(self, profiles: list[Profile], colocation: Colocation) -> None:
@@ -120,7 +120,7 @@ class Mixes:
         self._known: dict[tuple[int, ...], Mix] = {(): self.empty}
 
     def grown(self, mix: Mix, profile: int) -> Mix:
-        """`mix` and one job of this profile."""
+        """`mix` with one more job of this profile."""
         found = mix.add.get(profile)
         if found is None:
             found = mix.add[profile] = self.of(tuple(sorted((*mix.key, profile))))
@@ -149,12 +149,12 @@ class Mixes:
 
 
 class History:
-    """Excess learned by a policy: means over measured sets, then products of measured pairs, then
-    the prior.
+    """A policy's estimate of excess: means over measured sets, then products of measured pairs, then the
+    prior.
 
     Args:
-        profiles: By number, as mixes name them.
-        start: The estimate before the first measurement; EaCO begins with its experiments.
+        profiles: Profiles by number, as mixes refer to them.
+        start: Estimates before the first measurement; EaCO begins with its experiments.
     """
 
     def __init__(self, profiles: list[Profile], start: Colocation | None = None) -> None:
@@ -180,8 +180,8 @@ class History:
         return guess
 
     def learn(self, mix: Mix, excess: float) -> None:
-        """One job was measured in this mix."""
-        # What was predicted counts as one measurement: a single job's sensitivity is not the set's.
+        """Record the measured excess of one job in this mix."""
+        # The prediction counts as one measurement: a single job's sensitivity is not the set's.
         known = self._sums.setdefault(mix.key, [1.0, self.predict(mix)])
         known[0] += 1
         known[1] += excess

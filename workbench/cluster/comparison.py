@@ -1,4 +1,4 @@
-"""Policies over a job log, chosen, run and kept: what a panel, a script or a test drives."""
+"""Policies compared over a job log: selection, runs and results, for a panel, a script or a test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_RUNS = 500
 
 @dataclass(frozen=True)
 class RunSelection:
-    """The runs: scenario, log by name, its part, whether trimmed, whether wrong rows stay out."""
+    """The selected scenario, log, part of the log, trimming, and handling of invalid rows."""
 
     scenario: Scenario
     log: str
@@ -32,19 +32,19 @@ class RunSelection:
 
 
 class PolicyComparison:
-    """A choice, and the runs of what was chosen when they began.
+    """A selection, and the runs of the selection that was active when they began.
 
     Args:
         given: Logs by name.
         scenario: Cluster and policies.
-        part, trimmed, keep_valid: As of `RunSelection`.
-        executor: Where runs are done, a `concurrent.futures.Executor` or a Dask client; None: processes of
+        part, trimmed, keep_valid: As in `RunSelection`.
+        executor: Where runs execute: a `concurrent.futures.Executor` or a Dask client. None: processes on
             this machine.
-        workers: How many of those.
+        workers: Number of these processes.
 
     Attributes:
-        ran: The choice that the results are of.
-        left_out: Rows of that log that are wrong, or too large for the cluster.
+        ran: The selection that the results belong to.
+        left_out: Rows of that log that are invalid, or too large for the cluster.
 
     Raises:
         UsageError: A log that cannot be read, or has no such part.
@@ -56,7 +56,7 @@ class PolicyComparison:
     ) -> None:
         if workers is not None and workers < 1:
             raise UsageError(f"workers is {workers}; at least 1 is needed")
-        # A Dask client has its own futures; its executor speaks the interface of the standard library.
+        # A Dask client has its own futures; its executor has the interface of the standard library.
         own = executor.get_executor() if hasattr(executor, "get_executor") else executor
         self._executor: Executor | None = own
         self._workers = workers
@@ -70,7 +70,7 @@ class PolicyComparison:
         elif self.sources[self.choice.log].named:
             self._pieces(self.choice)
 
-    # what is chosen
+    # Selection
 
     @property
     def scenario(self) -> Scenario:
@@ -78,17 +78,17 @@ class PolicyComparison:
 
     @property
     def kinds(self) -> dict[str, NodeType]:
-        """Node types by name, one's own among them."""
+        """Node types by name, including a user-defined one."""
         return {self.scenario.kind.name: self.scenario.kind, **KINDS}
 
     @property
     def parts(self) -> list[str]:
-        """Names of the parts of the log that is chosen. Raises UsageError where it cannot be read."""
+        """Names of the parts of the selected log. Raises UsageError where it cannot be read."""
         return list(self._pieces(self.choice)[1])
 
     @property
     def jobs(self) -> pl.DataFrame:
-        """The chosen jobs, before anything is drawn. Raises UsageError where there are none."""
+        """The selected jobs, before missing values are generated. Raises UsageError where there are none."""
         jobs = self._pieces(self.choice)[1][self.choice.part]
         if jobs.height == 0:
             raise UsageError(
@@ -98,10 +98,10 @@ class PolicyComparison:
         return jobs
 
     def set(self, **settings: Any) -> None:
-        """Change the choice: fields of `Scenario`, and `log`, `part`, `trimmed`, `keep_valid`.
+        """Change the selection: fields of `Scenario`, and `log`, `part`, `trimmed`, `keep_valid`.
 
         Raises:
-            UsageError: A setting that makes no sense; nothing is changed then.
+            UsageError: An invalid setting; nothing is changed then.
         """
         choices = RunSelection.__dataclass_fields__.keys() - {"scenario"}
         own = {name: settings.pop(name) for name in choices & settings.keys()}
@@ -128,8 +128,8 @@ class PolicyComparison:
         self.choice = choice
 
     def open(self, path: str) -> None:
-        """Offer the log of a file, or those of a directory, and choose the first, whole. One of a name that
-        is taken gets a number.
+        """Add the log of a file, or those of a directory, and select the first one, whole. A duplicate name
+        gets a number.
 
         Raises:
             UsageError: There is none, or the first cannot be read; nothing is changed then.
@@ -146,23 +146,22 @@ class PolicyComparison:
     def _pieces(self, choice: RunSelection) -> Pieces:
         return self.sources[choice.log].pieces(choice.trimmed, choice.keep_valid)
 
-    # what is run
+    # Runs
 
     def begin(self) -> Runs:
-        """Start the runs and return; those under way are cancelled.
+        """Start the runs and return. Active runs are cancelled.
 
         Raises:
-            UsageError: The log cannot be simulated; row and value are reported, and what is under way goes
-                on.
+            UsageError: The log cannot be simulated. The message names row and value; active runs continue.
         """
         choice, jobs, scenario = self.choice, self.jobs, self.scenario
         count = scenario.draws * len(scenario.policies) * (len(scenario.values) if scenario.sweep else 1)
         if count > MOST_RUNS:
             raise UsageError(
-                f"that would be {count} runs; at most {MOST_RUNS} are allowed: take fewer draws, values or "
+                f"that would be {count} runs; at most {MOST_RUNS} are allowed: use fewer seeds, values or "
                 "policies"
             )
-        # What is wrong with the log is reported here, once, and not by every run.
+        # An invalid log is reported here, once, and not by every run.
         first = next(tasks(scenario)).scenario
         log = check(prepared(jobs, first, scenario.seed), first.cluster, keep_valid=choice.keep_valid)
         self.cancel()
@@ -173,7 +172,7 @@ class PolicyComparison:
         return self.runs
 
     def cancel(self) -> None:
-        """End the runs under way, within some tenths of a second; ended runs are kept."""
+        """Cancel the active runs within a few tenths of a second, and keep the finished ones."""
         if self.runs is not None and self.runs.running:
             self.runs.cancel()
 
@@ -189,19 +188,19 @@ class PolicyComparison:
 
     @property
     def stale(self) -> bool:
-        """Whether the results are of another choice than the present one."""
+        """Whether the results belong to another selection than the present one."""
         return self.ran is not None and self.ran != self.choice
 
-    # what came of it
+    # Results
 
     @property
     def outcomes(self) -> list[RunOutcome]:
-        """Of the runs that have ended, in the order of the tasks."""
+        """Outcomes of the finished runs, in the order of the tasks."""
         return [] if self.runs is None else list(self.runs.outcomes.values())
 
     @property
     def results(self) -> pl.DataFrame:
-        """A row per run that has ended: policy, seed, swept value, all of `summary.summarise`, CPU time."""
+        """One row per finished run: policy, seed, swept value, all of `summary.summarise`, CPU time."""
         return pl.DataFrame(
             [
                 {
@@ -214,16 +213,16 @@ class PolicyComparison:
         )
 
     def result(self, policy: str) -> Result:
-        """The run of a policy that can be examined: the first draw's, at the first value of what is swept.
+        """The recorded run of a policy: first random seed, first swept value.
 
         Raises:
             UsageError: There is none.
         """
         found = [each for each in self.outcomes if each.task.policy == policy and each.task.keep]
         if not found:
-            raise UsageError(f"there is no run of {policy!r} to look into: run it first")
+            raise UsageError(f"there is no run of {policy!r} to show: run it first")
         if found[0].result is None:
             raise UsageError(
-                f"of logs of more than {MOST_WATCHED:,} jobs only the sums are kept; choose a part"
+                f"logs of more than {MOST_WATCHED:,} jobs keep only the sums; choose a part"
             )
         return found[0].result

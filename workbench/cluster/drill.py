@@ -1,5 +1,5 @@
-"""One job or one node of a run that was recorded (`Simulator(..., stays=True)`): its place and partners,
-speed and power. The integrals of what these functions return are the figures of the run.
+"""The course of one job or one node of a recorded run (`Simulator(..., stays=True)`): place, neighbours,
+speed, power. Integrals of these frames equal the figures of the run.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ LENGTH = (pl.col("to_s") - pl.col("from_s")).alias("seconds")
 
 
 def node_history(result: Result, node: int) -> pl.DataFrame:
-    """A node from the run's beginning to its end, in stretches of one state: seats taken, utilisation, power
-    limit, power.
+    """A node from the beginning to the end of the run, in intervals of constant state: occupied seats,
+    utilisation, power limit, power.
 
     `jobs` counts jobs on GPUs: one on four GPUs counts four times. `power_limit_w` is null where there is
     none, `utilisation` where the node is not awake. Raises UsageError where there is no such node.
@@ -25,18 +25,18 @@ def node_history(result: Result, node: int) -> pl.DataFrame:
 
 
 def residents(result: Result, node: int) -> pl.DataFrame:
-    """Who was on which GPU of a node from when to when, by GPU and coming."""
+    """Intervals of jobs on each GPU of a node, by GPU and start."""
     there = result.stays.filter((pl.col("node") == node) & (pl.col("to_s") > pl.col("from_s")))
     return there.sort("gpu", "from_s", "job_id")
 
 
 def job_history(result: Result, job_id: str) -> pl.DataFrame:
-    """A job from its submission to its end, in stretches: waiting, waking (a node that comes up for it),
-    running, stopping (a checkpoint).
+    """A job from its submission to its end, in intervals: waiting, waking (its node is starting), running,
+    stopping (a checkpoint).
 
-    `nodes` are where it was, `next to` the jobs on any of its GPUs, `excess` by how much an iteration takes
-    longer there for this job, `speed` its progress in seconds alone per second: 0 while it stops, waits or
-    its node wakes. Raises UsageError where there is no such job.
+    `nodes` lists its nodes, and `beside` the jobs on any of its GPUs. `excess` is the relative growth of this
+    job's iteration time. `speed` is its progress in seconds alone per second: 0 while it stops, waits or its
+    node wakes. Raises UsageError where there is no such job.
     """
     job = result.jobs.filter(pl.col("job_id") == job_id)
     if job.height == 0:
@@ -63,13 +63,13 @@ def job_history(result: Result, job_id: str) -> pl.DataFrame:
 
 
 def companions(result: Result, job_id: str) -> pl.DataFrame:
-    """With whom a job has shared a GPU and for how long, longest first: `job_id`, `seconds`."""
+    """Jobs that shared a GPU with this one and for how long, longest first: `job_id`, `seconds`."""
     sums = _neighbours(result, job_id).group_by("job_id").agg(LENGTH.sum())
     return sums.sort("seconds", "job_id", descending=[True, False])
 
 
 def _neighbours(result: Result, job_id: str) -> pl.DataFrame:
-    """Every other job on a GPU of this one, from when to when both were there."""
+    """Every other job on a GPU of this one, and the interval in which both were there."""
     mine = pl.col("job_id") == job_id
     both = result.stays.filter(~mine).join(result.stays.filter(mine), on=["node", "gpu"])
     return both.select(

@@ -1,4 +1,4 @@
-"""What happens on a simulated cluster's nodes: jobs come and leave, go faster and slower, and meters run."""
+"""Events on the nodes of a simulated cluster: jobs start, end and change speed, and meters are updated."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .power import Cluster, power_tables
 from .recording import RunRecorder
 from .state import AWAKE, QUEUED, RUNNING, STANDBY, WAKING, Gpu, Job, Node
 
-TARGET, SLEEP, WAKE, STOP, TIMER = 0, 1, 2, 3, 4  # what an event is
+TARGET, SLEEP, WAKE, STOP, TIMER = 0, 1, 2, 3, 4  # event types
 
 
 class Engine:
-    """The state between two events and what changes it; `Simulator` adds time and the policy's doors.
+    """The state between two events and its changes; `Simulator` adds time and the policy interface.
 
-    Every change brings the meters of its nodes up to date first, and foretells the ends of the jobs whose
-    speed it changes again.
+    Every change first updates the meters of its nodes. It then predicts new end times for the jobs whose
+    speed it changes.
     """
 
     policy: Policy
@@ -46,9 +46,9 @@ class Engine:
         self.energy_j, self._metered_s = 0.0, self.now_s
         self.hosting, self.awake = 0, 0 if asleep else len(self.nodes)
         self.queued = self.running = 0
-        # (time, order, version, what, subject). At one moment jobs come to their targets first, in the order
-        # of the log, then the rest as it was asked for: so the order does not depend on how often a job's
-        # target was predicted.
+        # (time, order, version, event, subject). At equal times, job targets come first, in the order of the
+        # log. Other events follow in the order of their request. So the order does not depend on how often
+        # a job's target was predicted.
         self._heap: list[tuple[float, int, int, int, object]] = []
         self._seq = len(self._columns)
         self._recorder = RunRecorder(self.nodes) if stays else None
@@ -122,7 +122,7 @@ class Engine:
                 self._occupied(node)
 
     def _placed(self, job: Job) -> None:
-        """The job has its GPUs; it does not run yet."""
+        """Assign GPUs to the job; it does not run yet."""
         job.state, job.rate, job.since_s = RUNNING, 0.0, self.now_s
         self.queued -= 1
         self.running += 1
@@ -134,7 +134,7 @@ class Engine:
         raise IllegalPlacement(f"{self.policy.name} places {who}{broken}")
 
     def _occupied(self, node: Node) -> None:
-        """The first job has come to a node."""
+        """The node has received its first job."""
         self.hosting += 1
         node.stamp += 1
         if node.state == STANDBY:
@@ -192,7 +192,7 @@ class Engine:
         heapq.heappush(self._heap, (time_s, self._seq, version, what, subject))
 
     def _draw(self, node: Node, power_w: float) -> None:
-        """The node's meters are up to date; from now on it draws this."""
+        """Set the node's power from now on; its meters are up to date."""
         if power_w != node.power_w:
             self.energy_j += self.power_w * (self.now_s - self._metered_s)
             self._metered_s = self.now_s
@@ -200,7 +200,7 @@ class Engine:
             node.power_w = power_w
 
     def _remove(self, job: Job) -> None:
-        """Take a job off its GPUs; who stays goes on faster."""
+        """Take a job off its GPUs; the remaining jobs go on faster."""
         now = self.now_s
         profile, load, memory = job.profile, job.load, job.memory
         for node, seats, per_demand, per_seat in job.stays:

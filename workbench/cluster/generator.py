@@ -1,4 +1,4 @@
-"""Missing columns of a log, drawn by a stated rule and seed, and generated logs of any size."""
+"""Generates missing values of a log by a documented rule and random seed, and whole logs of any size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def draw(
     jobs: pl.DataFrame, seed: int, *, memory_bytes: int = V100_NODE.memory_bytes,
     slack: tuple[float, float] = (1.05, 1.5),
 ) -> pl.DataFrame:
-    """Models, memory, deadlines and sensitivities for the jobs of a log, where it has none.
+    """Generate models, memory, deadlines and sensitivities for jobs whose log has none.
 
     Each job trains one of `MODELS`, all equally likely, which gives its utilisation and the median of its
     peak memory. Memory is log-normal around it with `SIGMA` (batch sizes differ), at most the whole GPU. The
@@ -34,8 +34,8 @@ def draw(
 
     Args:
         jobs: With `submit_s` and `duration_s`.
-        seed: The same seed gives the same draws for the same number of jobs.
-        memory_bytes: Of the GPU that the shares refer to.
+        seed: The same seed gives the same values for the same number of jobs.
+        memory_bytes: Memory of the GPU that the shares refer to.
     """
     if not 1 <= slack[0] <= slack[1]:
         raise UsageError(
@@ -57,7 +57,7 @@ def draw(
     }, schema_overrides={"memory_bytes": pl.Int64})
     absent = [pl.lit(None, SCHEMA[name]).alias(name) for name in drawn.columns if name not in jobs.columns]
     known = jobs.with_columns(absent)
-    # One model's utilisation with another's memory would be a job that nobody measured.
+    # One model's utilisation with another's memory would be a job without any measurement.
     together = ("model", "utilisation", "memory_bytes")
     whole = known.select(pl.all_horizontal(pl.col(together).is_not_null())).to_series()
     kept = [pl.col(name).cast(SCHEMA[name]) for name in drawn.columns]
@@ -83,8 +83,8 @@ def generate(
 
     Args:
         count: Number of jobs.
-        gpus: Of the cluster.
-        seed: Of arrivals, durations and GPU counts.
+        gpus: Number of GPUs in the cluster.
+        seed: Random seed of arrivals, durations and GPU counts.
         load: Offered GPU seconds per available GPU second.
         mean_s: Mean duration of a job (s).
     """

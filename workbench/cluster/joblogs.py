@@ -1,4 +1,4 @@
-"""A job log trimmed to jobs that can be simulated, and cut into weeks."""
+"""Trims a job log to the jobs that can be simulated, and cuts it into weeks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_DAYS = 36_525  # between the first and the last submission; a log of more c
 
 @dataclass(frozen=True)
 class Trimmed:
-    """Jobs, how many were left out, and what was done in words (empty: nothing)."""
+    """Jobs, the number of removed ones, and a description of the changes (empty: none)."""
 
     jobs: pl.DataFrame
     left_out: int
@@ -30,8 +30,8 @@ def trim(jobs: pl.DataFrame) -> Trimmed:
     """Jobs of 1 to `WIDEST` GPUs that ran for at least `SHORTEST_S`, durations cut at `LONGEST_S`, in order
     of submission.
 
-    The rule by which the tables in docs/validation/cluster.md are made. Rows without a number of GPUs or a
-    duration are left out, too.
+    The tables in docs/validation/cluster.md use this rule. Rows without a number of GPUs or a duration are
+    removed, too.
     """
     kept = jobs.filter(pl.col("num_gpus").is_between(1, WIDEST) & (pl.col("duration_s") >= SHORTEST_S))
     long = int((kept["duration_s"] > LONGEST_S).sum())
@@ -52,9 +52,9 @@ def trim(jobs: pl.DataFrame) -> Trimmed:
 def parts(jobs: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Pieces of a log by name.
 
-    `BUSIEST` are the seven days with most submissions, `MEDIAN` those of the remaining weeks with the median
-    GPU time, as in docs/validation/cluster.md; a log of less than two weeks has neither, one of less than two
-    days no busiest day. Days count as in `submit_s`; jobs of which it is not known are in the whole log only.
+    `BUSIEST` are the seven days with most submissions. `MEDIAN` is the remaining week with the median GPU
+    time (docs/validation/cluster.md). A log of less than two weeks has neither, and one of less than two days
+    has no busiest day. Days count as in `submit_s`. Jobs with an unknown day are in the whole log only.
     """
     found = {WHOLE: jobs}
     days = (jobs["submit_s"] / DAY_S).floor().cast(pl.Int64, strict=False).alias("day")

@@ -1,5 +1,5 @@
-"""Jobs of a cluster as a Polars frame with `SCHEMA`: what came when and needs what. `check` names row and
-value of an error in a frame.
+"""Jobs of a cluster as a Polars frame with `SCHEMA`. `check` reports row and value of the first invalid
+entry.
 
 job_id          unique
 submit_s        when it came, seconds from any origin
@@ -35,23 +35,21 @@ SCHEMA = pl.Schema({
 })
 NEEDED = ("job_id", "submit_s", "duration_s", "num_gpus")
 EPOCHS = 90
-SHORTEST_S = 60.0  # of an epoch, and of a job that is worth simulating
+SHORTEST_S = 60.0  # shortest epoch, and shortest job in a simulation
 
 
 def check(jobs: pl.DataFrame, cluster: Cluster | None = None, *, keep_valid: bool = False) -> pl.DataFrame:
-    """The jobs with all columns of `SCHEMA`, sorted by submission; what cannot be simulated is an error that
-    names row and value.
+    """The jobs with all columns of `SCHEMA`, sorted by submission.
 
     Args:
-        jobs: Any frame with at least `NEEDED`; other columns of the schema may be missing, columns that it
-            does not know are dropped.
-        cluster: Where they shall run: then jobs that ask for more than it has are errors, and so is a missing
+        jobs: Any frame with at least `NEEDED`. Other columns of the schema may be missing, and unknown
+            columns are dropped.
+        cluster: The target cluster. Jobs that need more than it has are then errors, and so is a missing
             utilisation or memory.
-        keep_valid: Leave out the rows that are wrong and sort those that are not in order, instead of
-            raising.
+        keep_valid: Remove invalid rows and sort unordered ones, instead of raising.
 
     Raises:
-        UsageError: The first wrong row, how many there are, and what may be done.
+        UsageError: The first invalid row, the number of such rows, and the remedy.
     """
     missing = [name for name in NEEDED if name not in jobs.columns]
     if missing:
@@ -67,15 +65,15 @@ def check(jobs: pl.DataFrame, cluster: Cluster | None = None, *, keep_valid: boo
         wrong = rows.filter(rule.fill_null(False))
         if wrong.height and not keep_valid:
             raise UsageError(
-                f"{_first(wrong, column)}, {reason}; {wrong.height} of {frame.height} rows are like that. "
+                f"{_first(wrong, column)}, {reason}; {wrong.height} of {frame.height} rows have this fault. "
                 f"{out}, or keep only the valid rows with keep_valid=True"
             )
         rows = rows.filter(~rule.fill_null(False))
     unsorted = rows.filter(pl.col("submit_s") < pl.col("submit_s").shift(1))
     if unsorted.height and not keep_valid:
         raise UsageError(
-            f"{_first(unsorted, 'submit_s')}, earlier than the row before; {unsorted.height} rows are like "
-            "that. Sort by submit_s, or have it done with keep_valid=True"
+            f"{_first(unsorted, 'submit_s')}, earlier than the row before; {unsorted.height} rows have this "
+            "fault. Sort by submit_s, or use keep_valid=True"
         )
     if rows.height == 0:
         raise UsageError(
@@ -111,28 +109,28 @@ def _typed(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
-    """What is wrong with a row, when, in which column, and the way out."""
+    """The rules for rows: reason, condition, column and remedy."""
     column = pl.col
     utilisation, deadline_s, gpus = column("utilisation"), column("deadline_s"), column("num_gpus")
     rules: list[tuple[str, pl.Expr, str, str]] = [
-        ("a job needs a name", column("job_id").is_null(), "job_id", "Name it"),
-        ("that id was there before", ~column("job_id").is_first_distinct() & column("job_id").is_not_null(),
+        ("every job needs a name", column("job_id").is_null(), "job_id", "Name it"),
+        ("that id is a duplicate", ~column("job_id").is_first_distinct() & column("job_id").is_not_null(),
          "job_id", "Drop the copy"),
-        *(("a finite number is needed", column(name).is_null() | ~column(name).is_finite(), name, "Mend it")
+        *(("a finite number is needed", column(name).is_null() | ~column(name).is_finite(), name, "Fix it")
           for name in ("submit_s", "duration_s")),
         ("a job takes more than 0 s", column("duration_s") <= 0, "duration_s", "Drop jobs that did not run"),
         ("a job holds at least one GPU", gpus.is_null() | (gpus < 1), "num_gpus", "Drop CPU jobs"),
         ("utilisation is a share, 0..1", utilisation.is_nan() | (utilisation < 0) | (utilisation > 1),
          "utilisation", "Divide percent by 100"),
-        ("memory cannot be negative", column("memory_bytes") < 0, "memory_bytes", "Mend it"),
+        ("memory cannot be negative", column("memory_bytes") < 0, "memory_bytes", "Fix it"),
         ("a deadline is a moment or null", deadline_s.is_nan(), "deadline_s", "Put null for none"),
-        ("a deadline lies after the submission", deadline_s <= column("submit_s"), "deadline_s",
+        ("a deadline must be after the submission", deadline_s <= column("submit_s"), "deadline_s",
          "Give it on the clock of submit_s"),
     ]
     for name in ("epoch_s", "expected_s", "sensitivity"):
         low = column(name) < 0 if name == "sensitivity" else column(name) <= 0
         wrong = low | ~column(name).is_finite()
-        rules.append(("a positive number or null is needed", wrong, name, "Mend it"))
+        rules.append(("a positive number or null is needed", wrong, name, "Fix it"))
     if cluster is None:
         return rules
     kind, out = cluster.kind, "Leave these jobs out"
@@ -144,14 +142,14 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
         (f"a {kind.gpu_type} has {kind.memory_bytes} bytes", column("memory_bytes") > kind.memory_bytes,
          "memory_bytes", out),
     ]
-    draw = "Draw what the log does not report with cluster.draw"
+    draw = "Generate missing values with cluster.draw"
     for name in ("utilisation", "memory_bytes"):
         rules.append((f"a simulation needs every job's {name}", column(name).is_null(), name, draw))
     return rules
 
 
 def _first(rows: pl.DataFrame, column: str) -> str:
-    """Which row it is, and what its column holds."""
+    """The number of the row, and its value in the column."""
     row = rows.row(0, named=True)
     return f"row {row['row']} (job {row['job_id']}): {column} is {_shown(row[column])}"
 

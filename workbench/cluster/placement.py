@@ -1,4 +1,4 @@
-"""Nodes by how many of their GPUs are free, for policies that give whole GPUs."""
+"""Index of nodes by number of free GPUs, for policies that assign whole GPUs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Container, Iterable, Sequence
 from .policy import ClusterControl, Policy
 from .state import STANDBY, Gpu, Job, Node
 
-MEMORY_SHARE = 0.9  # of a GPU's memory, that peaks of jobs which share it may take together
+MEMORY_SHARE = 0.9  # of a GPU's memory: limit for the summed peaks of jobs that share it
 
 
 class FreeNodes:
-    """Finds the fullest or the emptiest node that holds a job, without looking at the others.
+    """Finds the fullest or the emptiest node that can hold a job, without a scan of all nodes.
 
-    Nodes are in one bucket for each number of free GPUs, empty ones in standby in a bucket of their own.
-    `moved` must be called whenever a node's free GPUs or its state have changed. Nodes in `reserved` are
-    never given.
+    There is one bucket of nodes for each number of free GPUs, and one for empty nodes in standby. `moved`
+    must be called whenever a node's free GPUs or its state have changed. Nodes in `reserved` are never
+    returned.
     """
 
     reserved: Container[Node] = ()
@@ -33,7 +33,7 @@ class FreeNodes:
         return self._standby if node.state == STANDBY else self._buckets[node.free]
 
     def moved(self, node: Node) -> None:
-        """File the node where it belongs now."""
+        """Move the node to its present bucket."""
         bucket, before = self._bucket(node), self._where[node.index]
         if before is not bucket:
             del before[node.index]
@@ -74,14 +74,14 @@ class FreeNodes:
 
 
 class WaitingJobs(dict[tuple[object, ...], list[tuple[int, int, Job]]]):
-    """Queues of jobs that the same GPUs suit, each a heap by priority and row; none of them is empty."""
+    """Queues of jobs that fit on the same GPUs, each a heap by priority and row; none of them is empty."""
 
     @staticmethod
     def _key(job: Job) -> tuple[object, ...]:
         return job.profile, job.num_gpus, job.priority > 0
 
     def add(self, job: Job) -> None:
-        """Queue a job: the higher priority is served first, then who came first."""
+        """Queue a job: higher priority first, then earlier submission."""
         heapq.heappush(self.setdefault(self._key(job), []), (-job.priority, job.index, job))
 
     def take(self, job: Job) -> None:

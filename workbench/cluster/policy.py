@@ -1,4 +1,4 @@
-"""The base of policies: objects that receive events, and place, stop and move jobs in the simulator."""
+"""Interface of a scheduling policy: it receives events, and places, stops and moves jobs in the simulator."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .state import QUEUED, Gpu, Job, Node
 
 
 class IllegalPlacement(SimulationError):
-    """A policy has placed a job where it cannot run; the message names both."""
+    """A policy has placed a job where it cannot run; the message names policy and job."""
 
 
 def broken_rule(job: Job, gpus: Sequence[Gpu]) -> str:
-    """How a placement breaks a rule, as the end of a sentence; empty where it breaks none."""
+    """The broken rule of a placement, as the end of a sentence; empty if it breaks none."""
     if job.state != QUEUED:
         return ", which is not queued; stop it first, or place each job once"
     if len(gpus) != job.num_gpus:
@@ -39,15 +39,15 @@ def broken_rule(job: Job, gpus: Sequence[Gpu]) -> str:
 
 
 class ClusterControl(Protocol):
-    """The view and the actions of a policy in a running simulation. `Simulator` is one.
+    """The simulation as a policy sees it, with the actions of a policy. `Simulator` implements it.
 
     Attributes:
         now_s: Simulated time.
         nodes: In order of their index, with their GPUs and jobs.
-        awake: How many nodes are awake.
-        cluster: The hardware of the cluster.
-        profiles, mixes: Groups of alike jobs in the log, and what is known of sharing between them.
-        checkpoint_s, restart_s: The cost of a stop and a new start of a job.
+        awake: Number of awake nodes.
+        cluster: Number and type of the nodes.
+        profiles, mixes: Classes of equal jobs in the log, and their known slowdowns when they share a GPU.
+        checkpoint_s, restart_s: Cost to a job of a stop and of a restart.
     """
 
     now_s: float
@@ -63,43 +63,43 @@ class ClusterControl(Protocol):
         """The job's id in the log."""
 
     def excess(self, job: Job) -> float:
-        """The job's slowdown - 1 on its slowest GPU now, as a person would measure it."""
+        """The job's slowdown - 1 on its slowest GPU now, as a measurement would show it."""
 
     def place(self, job: Job, gpus: tuple[Gpu, ...] | list[Gpu]) -> None:
         """Put a queued job on these GPUs; a node in standby wakes for it.
 
         Raises:
-            IllegalPlacement: The job is not queued, GPUs are too many, too few or twice the same, on more
-                nodes than need be, or too full.
+            IllegalPlacement: The job is not queued, GPUs are too many, too few or repeated, on more nodes
+                than necessary, or too full.
         """
 
     def stop(self, job: Job, *, undo: bool = False) -> None:
-        """Have a running job write its checkpoint and leave; `Policy.stopped` reports when it is queued
-        again.
+        """Let a running job write its checkpoint and leave; `Policy.stopped` reports when it is queued again.
 
-        An undo restores a provisional placement; anything else counts as a move. A job whose node is still
+        An undo reverts a provisional placement; anything else counts as a move. A job whose node is still
         waking leaves immediately.
         """
 
     def notify(self, job: Job, work_s: float) -> None:
-        """Have `Policy.reached` called once that much more work of a running job is done, unless it ends."""
+        """Request a call of `Policy.reached` when a running job has done that much more work, unless it ends.
+        """
 
     def at(self, time_s: float, payload: object) -> None:
-        """Have `Policy.timer` called with this payload at that moment."""
+        """Request a call of `Policy.timer` with this payload at that moment."""
 
     def sleep(self, node: Node) -> None:
         """Put an empty awake node to standby now."""
 
     def cap(self, node: Node, index: int) -> None:
-        """Set the node's GPUs to one of its type's power limits; -1: none. Jobs go on at the new speed."""
+        """Set the node's GPUs to one of its type's power limits; -1: none. Jobs continue at the new speed."""
 
 
 class Policy:
-    """Decides who runs where. One object serves one simulation.
+    """Decides where jobs run. One object serves one simulation.
 
     `name` appears in results. `sleep_after_s` is how long a node stays awake empty before the cluster puts it
-    to standby; None: for ever. The queue is the policy's: a job that it neither places nor keeps is lost, and
-    the simulator reports it at the end. Subclasses override the events that they need.
+    to standby; None: for ever. The policy owns the queue. A job that it neither places nor keeps is lost, and
+    the simulator reports it at the end. Subclasses override the methods of the events that they need.
     """
 
     name = "policy"
@@ -107,7 +107,7 @@ class Policy:
     cluster: ClusterControl
 
     def begin(self, cluster: ClusterControl) -> None:
-        """Once, before the first event: keep `cluster`, build what indices it takes."""
+        """Called once, before the first event: keep `cluster` and build indices."""
         self.cluster = cluster
 
     def arrived(self, job: Job) -> None:
@@ -118,10 +118,10 @@ class Policy:
         """`job` has ended and has left these GPUs."""
 
     def reached(self, job: Job) -> None:
-        """`job` has come to the amount of work that `cluster.notify` was asked for."""
+        """`job` has reached the amount of work requested by `cluster.notify`."""
 
     def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
-        """`job` has written its checkpoint, as asked by `cluster.stop`, left these GPUs, and is queued."""
+        """`job` has written the checkpoint requested by `cluster.stop`, left these GPUs, and is queued."""
 
     def awoke(self, node: Node) -> None:
         """`node` has woken; its jobs have started."""
@@ -130,5 +130,5 @@ class Policy:
         """`node` has gone to standby."""
 
     def timer(self, payload: object) -> None:
-        """The moment has come that `cluster.at` was asked for."""
+        """The moment requested by `cluster.at` has come."""
 

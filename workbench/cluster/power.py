@@ -1,4 +1,4 @@
-"""The power of a node of GPUs: concave in its utilisation, therefore sharing saves energy.
+"""Power of a node of GPUs: concave in its utilisation, which is why sharing saves energy at all.
 
 The form is that of Fan, Weber and Barroso (ISCA'07, section 4): `P(u) = idle + span (2u - u^r)` with u in
 0..1, here over GPU utilisation summed over the node's GPUs. A first busy GPU costs far more than the last
@@ -11,24 +11,23 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 
-# utilisation is counted in whole ten-thousandths, so that what is added and taken away again leaves nothing
-# behind
+# utilisation is counted in whole ten-thousandths, so that adding and removing the same job changes nothing
 UNIT = 10_000
 STEPS_PER_W = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class CapLevel:
-    """A power limit in W, and relative to no limit the `speed` of work and the power above idle, `active`."""
+    """A power limit in W, with the `speed` of work and the `active` power above idle relative to no limit."""
 
     power_limit_w: float
     speed: float
     active: float
 
 
-# What power limits do to a V100 that trains: means over 14 workloads and cards whose power limits Zeus (You
-# et al., NSDI'23; traces under Apache-2.0) has swept, each relative to its own highest limit;
-# `benchmarks/cluster_caps.py` works them out from the files.
+# Effect of power limits on a V100 that trains: means over 14 workloads and cards whose power limits Zeus (You
+# et al., NSDI'23; traces under Apache-2.0) has swept, each relative to its own highest limit.
+# `benchmarks/cluster_caps.py` computes them from the files.
 V100_LIMITS = (
     CapLevel(power_limit_w=225.0, speed=0.9856, active=0.9458),
     CapLevel(power_limit_w=200.0, speed=0.9779, active=0.8661),
@@ -40,20 +39,19 @@ V100_LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """A kind of node.
+    """A type of node.
 
     Attributes:
-        name: Its name in results.
-        gpu_type: The GPU type that a job may ask for by `gpu_type`.
+        name: Name in results.
+        gpu_type: Name that a job can request by `gpu_type`.
         gpus: GPUs on a node.
         memory_bytes: Memory of one GPU.
-        idle_w: Draw of the node when it is awake and nothing runs.
-        span_w: What full utilisation of all GPUs adds.
+        idle_w: Power of an awake node without work.
+        span_w: Additional power at full utilisation of all GPUs.
         exponent: r of the power form.
-        standby_w: Draw in standby.
-        wake_s: From standby to the first job's start; the node draws `idle_w` meanwhile.
-        caps: Power limits that a policy may set on a node, highest first; without one the node is not
-            limited.
+        standby_w: Power in standby.
+        wake_s: Time from standby to the start of the first job; the node draws `idle_w` meanwhile.
+        caps: Power limits that a policy may set on a node, highest first; with none, the node is not limited.
     """
 
     name: str
@@ -78,7 +76,7 @@ class NodeType:
             )
 
     def power_w(self, utilisation: float, cap: CapLevel | None = None) -> float:
-        """Draw of an awake node whose GPUs are utilised to this share on average, 0..1.
+        """Power of an awake node at this mean utilisation of its GPUs, 0..1.
 
         >>> V100_NODE.power_w(0.0), round(V100_NODE.power_w(0.3661))
         (650.0, 1334)
@@ -119,10 +117,10 @@ class Cluster:
 
 
 def in_steps(power_w: float) -> float:
-    """The power in whole steps of 1/1024 W.
+    """The power rounded to whole steps of 1/1024 W.
 
-    Sums and differences of such powers are exact up to 2^43 W, so adding and subtracting a value leaves no
-    rest.
+    Sums and differences of such powers are exact up to 2^43 W, so that adding and removing a job leaves no
+    rounding error.
 
     >>> in_steps(0.1)
     0.099609375
@@ -131,7 +129,7 @@ def in_steps(power_w: float) -> float:
 
 
 class PowerTable(dict[int, float]):
-    """Power in whole steps by utilisation in units, worked out where it is first asked for."""
+    """Power in whole steps by utilisation in units, computed when first needed."""
 
     def __init__(self, kind: NodeType, cap: CapLevel | None = None) -> None:
         self.kind, self.cap = kind, cap

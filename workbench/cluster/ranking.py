@@ -1,4 +1,4 @@
-"""Nodes by the least that a job could cost there, so that a policy by cost looks closely at a few only."""
+"""Ranks nodes by a lower limit of a job's cost, so that a cost-based policy examines only a few closely."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ _FULL = np.iinfo(np.int64).max
 
 
 class Ranking:
-    """The state of all nodes, as arrays. The policy reports each change of a node.
+    """Key figures of all nodes, in arrays. The policy reports every change of a node.
 
-    A node's bound for a job is what the node will draw more while its jobs run anyway, plus the whole node
-    for as long as the job would keep it awake alone: its cost there, if it slowed nobody.
+    A node's lower limit for a job has two parts: the node's extra power while its present jobs run, and the
+    power of the whole node while the job alone would keep it awake. It is the cost if the job slowed no
+    other.
 
     Args:
-        max_jobs: On one GPU.
+        max_jobs: Highest number of jobs on one GPU.
     """
 
     def __init__(self, cluster: ClusterControl, *, max_jobs: int) -> None:
@@ -47,15 +48,15 @@ class Ranking:
     def least_first(
         self, job: Job, left_s: float, now_s: float, load: int, memory: int
     ) -> Iterator[tuple[float, Node]]:
-        """Bounds in joules, and nodes with jobs, ascending; without nodes on which too few GPUs have room for
-        the job.
+        """Lower limits in joules, and nodes with jobs, ascending; without nodes where too few GPUs have room
+        for the job.
 
         Args:
             job: The job.
-            left_s: The job's time alone.
+            left_s: Remaining time of the job alone.
             now_s: The moment.
-            load: Highest load in units that a GPU may have before the job comes.
-            memory: Bytes that a GPU's jobs may take together.
+            load: Highest load, in units, of a GPU before the job is placed.
+            memory: Highest total memory of a GPU's jobs, in bytes.
         """
         room = (self._load <= load) & (self._memory <= memory - job.memory)
         fits = self._free >= job.num_gpus

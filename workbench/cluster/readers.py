@@ -1,5 +1,5 @@
-"""Job logs of this and other systems as frames of `jobs.SCHEMA`, distinguished by their columns. Nothing is
-left out and nothing invented: what a log does not report is null, and `check` decides.
+"""Reads job logs of this and other systems as frames of `jobs.SCHEMA` and detects the format from their
+columns. No row is removed and no value generated: missing values are null, and `check` decides.
 
 Philly     as shipped for simulators (Jeon et al., ATC'19); the virtual cluster, `vc`, becomes `user`
 Alibaba    pods that share GPUs (cluster-trace-gpu-v2023, Weng et al., ATC'23), and PAI's tasks (v2020, Weng
@@ -24,22 +24,22 @@ TASKS = ("inst_num", "plan_gpu", "start_time", "end_time")
 
 
 def read(source: str | Path | pl.DataFrame, *, keep_valid: bool = False) -> pl.DataFrame:
-    """The jobs of a file or frame, distinguished by its columns: this package's own, Philly's, Alibaba's,
+    """The jobs of a file or frame. The columns identify the format: this package's own, Philly's, Alibaba's,
     Slurm's. Missing values are null.
 
     Args:
-        source: Where they are.
-        keep_valid: Read words in place of a number ("N/A") as missing values, instead of raising.
+        source: A file or a frame.
+        keep_valid: Read text in a numeric column ("N/A") as missing, instead of raising.
 
     Raises:
-        UsageError: No such file, columns of none of these, or words where a number is needed; row and value
-            are reported.
+        UsageError: No such file, unknown columns, or text in a numeric column. The message names row and
+            value.
     """
     frame = source if isinstance(source, pl.DataFrame) else _table(named_file(source))
     try:
         return _jobs(frame, keep_valid)
     except pl.exceptions.PolarsError as error:
-        raise UsageError(f"this is no job log that can be used: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"this job log cannot be used: {str(error).splitlines()[0]}") from error
 
 
 def _jobs(frame: pl.DataFrame, keep_valid: bool) -> pl.DataFrame:
@@ -57,7 +57,7 @@ def _jobs(frame: pl.DataFrame, keep_valid: bool) -> pl.DataFrame:
         jobs = frame.select([texts.get(name, pl.col(name)) for name in SCHEMA if name in frame.columns])
         return _numbers(jobs, [name for name in SCHEMA if name not in texts], "job_id", keep_valid)
     raise UsageError(
-        f"this is no job log that is known here: its columns are {listed(frame.columns)}. "
+        f"the format of this job log is unknown: its columns are {listed(frame.columns)}. "
         f"Expected are {', '.join(NEEDED)} (Philly and this package), name, num_gpu, gpu_milli, "
         "creation_time, deletion_time or job_name, inst_num, plan_gpu, start_time, end_time (Alibaba), or "
         "JobID, Submit, ElapsedRaw, AllocTRES (Slurm's sacct); rename the columns"
@@ -65,7 +65,7 @@ def _jobs(frame: pl.DataFrame, keep_valid: bool) -> pl.DataFrame:
 
 
 def _numbers(frame: pl.DataFrame, names: Sequence[str], id_column: str, keep_valid: bool) -> pl.DataFrame:
-    """The frame with numbers in these columns, as far as it has them: those that came as text are read."""
+    """The frame with numbers in these columns, where present; text is converted."""
     for name in names:
         if name not in frame.columns:
             continue
@@ -81,7 +81,7 @@ def _numbers(frame: pl.DataFrame, names: Sequence[str], id_column: str, keep_val
                 raise UsageError(
                     f"row {at} (job {frame[id_column][at]}): {name} is {given[at]!r}, a number is needed; "
                     f"{len(wrong)} of {frame.height} "
-                    "rows are like that. Mend them, or keep only the valid rows with keep_valid=True"
+                    "rows have this fault. Fix them, or keep only the valid rows with keep_valid=True"
                 )
             frame = frame.with_columns(found.alias(name))
         elif not given.dtype.is_numeric():
@@ -111,8 +111,8 @@ def _table(path: Path) -> pl.DataFrame:
         raise UsageError(f"{path.name} cannot be read as a table: {first_line}") from error
 
 
-# A pod or task that asks for a part of a GPU has that part as its utilisation; of one that asks for whole
-# GPUs the log does not report it.
+# A pod or task that asks for a part of a GPU has that part as its utilisation. For whole GPUs, the log has no
+# utilisation.
 
 
 def _pods(frame: pl.DataFrame) -> pl.DataFrame:
@@ -131,7 +131,7 @@ def _pods(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _tasks(frame: pl.DataFrame) -> pl.DataFrame:
-    """PAI's table has no submission; the start stands for it."""
+    """PAI's table has no submission time; the start time replaces it."""
     part = pl.col("plan_gpu").cast(pl.Float64) / 100
     name = (
         pl.concat_str([pl.col("job_name"), pl.col("task_name")], separator="/")
@@ -189,7 +189,9 @@ def _text(frame: pl.DataFrame, name: str) -> pl.Expr:
 
 
 def _whole(frame: pl.DataFrame) -> pl.DataFrame:
-    """All columns of the schema, absent ones null, by submission: a dumped table's order means nothing."""
+    """All columns of the schema by submission time, absent ones null: the order of a dumped table is
+    arbitrary.
+    """
     absent = {name: kind for name, kind in SCHEMA.items() if name not in frame.columns}
     missing = [pl.lit(None, dtype=kind).alias(name) for name, kind in absent.items()]
     columns = [pl.col(name).cast(kind, strict=False) for name, kind in SCHEMA.items()]

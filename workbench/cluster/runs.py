@@ -1,9 +1,7 @@
-"""Many runs of a scenario, several together in processes of their own, with progress and an end before the
-end.
+"""Parallel runs of a scenario in worker processes, with progress and cancellation.
 
-Progress and cancelling go through a small file that all processes of the machine can see: a number for each
-run, and a last one that ends all. A worker on another machine runs its task to the end, and what waits is not
-begun.
+Progress and cancellation use a small file that all processes on the machine share: one number per run, and a
+last one that ends all runs. A worker on another machine finishes its task; waiting tasks do not start.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ from .views import POINTS, RunView, view
 SLICE = 500  # events between two reports of progress: milliseconds
 MOST_WATCHED = 250_000  # jobs; of larger logs only the sums are kept
 PROCESS_DIED = (
-    "a process of a run ended by itself, perhaps for lack of memory; run one by one (workers=1) or a part of "
-    "the log. In a script, what starts runs must stand under `if __name__ == '__main__':`"
+    "the process of a run died, possibly because memory ran out; use one process (workers=1) or a part of "
+    "the log. In a script, code that starts runs must be under `if __name__ == '__main__':`"
 )
 
 
@@ -48,7 +46,7 @@ class Cancelled(WorkbenchError):
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The outcome of a task: its row and, if they were kept, its view and the run itself."""
+    """The outcome of a task: its row and, if they were kept, the data of its charts and the run itself."""
 
     task: Task
     row: dict[str, Any]
@@ -59,7 +57,7 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """Where the run of a number reports its progress and reads whether it is to end."""
+    """Channel through which a run reports progress and is cancelled."""
 
     path: str
     number: int
@@ -76,13 +74,13 @@ class Channel:
 def work(
     jobs: pl.DataFrame, task: Task, channel: Channel | None = None, keep_valid: bool = False
 ) -> RunOutcome:
-    """Do one task, in slices between which it can be ended. Raises Cancelled.
+    """Do one task, in pieces between which it can be cancelled. Raises Cancelled.
 
     Args:
         jobs: The log, `jobs.SCHEMA`.
         task: Policy, seed and cluster of the run.
         channel: Reports progress and receives the cancellation; None for neither.
-        keep_valid: Leave out wrong rows of the log instead of raising.
+        keep_valid: Remove invalid rows of the log instead of raising.
     """
     began_s = time.process_time()
     if channel is not None:
@@ -102,11 +100,11 @@ def work(
 
 
 def timeline_step_s(log: pl.DataFrame, gpus: int) -> float:
-    """A distance of the timeline's rows that gives some `POINTS` of them.
+    """A distance of the timeline's rows that gives about `POINTS` of them.
 
     Args:
         log: The jobs.
-        gpus: Of the cluster; one that is too small for them works on when the last has long come.
+        gpus: Number of GPUs in the cluster; too small a cluster works long after the last submission.
     """
     alone_s = max(log["submit_s"] + log["duration_s"]) - min(log["submit_s"])
     busy_s = sum(log["duration_s"] * log["num_gpus"]) / gpus
@@ -114,19 +112,19 @@ def timeline_step_s(log: pl.DataFrame, gpus: int) -> float:
 
 
 def processes(count: int | None = None) -> ProcessPoolExecutor:
-    """Processes of this machine for runs; they end with this process, however it ends.
+    """Worker processes on this machine for runs; they end with this process, in every case.
 
     Args:
-        count: How many; as many as there are cores where None.
+        count: Number of processes; None: one per core.
     """
-    # A forked process would have the locks of Polars' threads, held by nobody.
+    # A forked process would inherit held locks of Polars' threads.
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(count or len(os.sched_getaffinity(0)), mp_context=context, initializer=_serve)
 
 
 def _serve() -> None:
-    """In a worker: end with the parent, however it ends, and leave interrupts to it."""
-    # A notebook's interrupt goes to all processes of its group, and one that dies of it would break the pool.
+    """In a worker: end with the parent in every case, and leave interrupts to it."""
+    # A notebook's interrupt reaches all processes of its group, and a killed worker would break the pool.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _processes.exit_with_parent()
 
@@ -139,24 +137,24 @@ def _leave() -> None:
         runs.cancel()
 
 
-# An interpreter that ends waits for its executors, and they for their runs; `atexit` comes after that.
-# Without this hook it waits.
+# At exit the interpreter waits for its executors, which wait for their runs; `atexit` comes after that.
+# This hook ends the runs before.
 getattr(threading, "_register_atexit", lambda function: None)(_leave)
 
 
 class Runs:
-    """The tasks of a scenario under way.
+    """The tasks of a scenario as they run.
 
     Args:
-        jobs: The log, before its missing columns are drawn.
-        tasks: What to do.
-        executor: Where; it is left open. Dask's `client.get_executor()`, `executors.HereExecutor()`. None:
-            `processes()` of their own.
-        workers: How many of those.
-        keep_valid: Leave out wrong rows of the log instead of failing.
+        jobs: The log, before missing values are generated.
+        tasks: The tasks to do.
+        executor: Where tasks run; it stays open. Dask's `client.get_executor()`, `executors.HereExecutor()`.
+            None: new `processes()`.
+        workers: Number of these processes.
+        keep_valid: Remove invalid rows of the log instead of failing.
 
     Attributes:
-        cancelled: Whether it was ended before its end.
+        cancelled: Whether the tasks were cancelled.
     """
 
     def __init__(
@@ -183,7 +181,7 @@ class Runs:
             raise
         finally:
             if executor is None:
-                pool.shutdown(wait=False)  # it ends when its tasks have
+                pool.shutdown(wait=False)  # it ends after its tasks
 
     def _ended(self, _: Future[RunOutcome]) -> None:
         self._ended_s = time.monotonic()
@@ -194,12 +192,12 @@ class Runs:
 
     @property
     def outcomes(self) -> dict[int, RunOutcome]:
-        """Of the tasks that have ended, by number."""
+        """Outcomes of the finished tasks, by number."""
         return {n: future.result() for n, future in enumerate(self._futures) if _error(future) is None}
 
     @property
     def errors(self) -> dict[int, str]:
-        """Why tasks have failed, by number."""
+        """Errors of the failed tasks, by number."""
         found = {n: _error(future) for n, future in enumerate(self._futures)}
         return {
             n: PROCESS_DIED if isinstance(error, BrokenProcessPool) else describe_error(error)
@@ -209,17 +207,18 @@ class Runs:
 
     @property
     def progress(self) -> list[float]:
-        """Of each task, 0..1."""
+        """Progress of each task, 0..1."""
         done = self.outcomes
         return [1.0 if n in done else value for n, value in enumerate(self._shared[:-1].tolist())]
 
     @property
     def seconds(self) -> float:
-        """How long it has taken, until now or to its end."""
+        """Elapsed time until now, or until the end."""
         return (time.monotonic() if self.running else self._ended_s) - self._began_s
 
     def cancel(self) -> None:
-        """End all runs: waiting ones immediately, others within some tenths of a second. Ended runs are kept.
+        """Cancel all runs: waiting ones immediately, others within a few tenths of a second. Finished ones
+        are kept.
         """
         self.cancelled = True
         self._shared[-1] = 1.0
@@ -227,12 +226,12 @@ class Runs:
             future.cancel()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end; whether it came."""
+        """Wait for the end; returns whether it was reached."""
         return not wait(self._futures, timeout_s).not_done
 
 
 def _error(future: Future[RunOutcome]) -> BaseException | None:
-    """Why there is no outcome: the run has failed, was cancelled, or goes on."""
+    """Why there is no outcome: the run has failed, was cancelled, or is active."""
     if future.cancelled() or not future.done():
         return CancelledError()
     return future.exception()

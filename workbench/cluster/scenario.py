@@ -1,7 +1,7 @@
-"""A scenario to simulate: a cluster, policies and their options, number of seeds, swept values.
+"""Describes a simulation: cluster, policies and their settings, number of random seeds, swept parameter.
 
-A value of None leaves a policy its own; what a policy does not know (a threshold, for one that never shares)
-leaves it as it is.
+None leaves a policy its own value. A policy ignores settings that it does not have, such as a threshold if it
+never shares.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .policy import Policy
 from .power import A100_NODE, V100_LIMITS, V100_NODE, Cluster, NodeType
 
 KINDS: dict[str, NodeType] = {kind.name: kind for kind in (V100_NODE, A100_NODE)}
-NEVER_S = math.inf  # of `sleep_after_s`: nodes stay awake
+NEVER_S = math.inf  # for `sleep_after_s`: nodes stay awake
 SLACK_FROM = 1.05
 MOST_NODES = 10_000
 SETTINGS = ("load_threshold", "max_jobs", "sleep_after_s")  # of policies
-UNITS = {  # of what can be swept
+UNITS = {  # of parameters that can be swept
     "nodes": "nodes", "load_threshold": "utilisation threshold", "max_jobs": "jobs per GPU",
     "slack": "deadline slack", "sleep_after_s": "sleep after (s)",
 }
@@ -34,18 +34,18 @@ UNITS = {  # of what can be swept
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Everything of a comparison but the jobs.
+    """All settings of a comparison except the jobs.
 
     Attributes:
-        nodes, kind: The cluster: so many nodes of a type of `KINDS`, or of a type of one's own.
-        policies: Names of `POLICIES`, or one; the first is what the others are compared with.
-        load_threshold: Highest sum of solo utilisations on a shared GPU, 0..1 and above.
-        max_jobs: On one GPU.
-        slack: Deadlines are the submission plus U(1.05, slack) times the duration, all drawn again; None: as
-            the log has them, else with U(1.05, 1.5).
-        sleep_after_s: When an empty node goes to standby; `NEVER_S`: never. Policies that are always on stay
-            so.
-        draws: How many draws of what the log does not report, by seeds `seed`, `seed` + 1, ...
+        nodes, kind: The cluster: number of nodes, and their type, from `KINDS` or user-defined.
+        policies: Names of `POLICIES`, or one; the first is the reference of the comparison.
+        load_threshold: Highest sum of solo utilisations on a shared GPU; may exceed 1.
+        max_jobs: Highest number of jobs on one GPU.
+        slack: All deadlines become the submission plus U(1.05, slack) times the duration. None: deadlines of
+            the log, and U(1.05, 1.5) where it has none.
+        sleep_after_s: Time after which an empty node goes to standby; `NEVER_S`: never. Policies that are
+            always on ignore it.
+        draws: Number of random seeds for generated values: `seed`, `seed` + 1, ...
         sweep: One of `UNITS`, to be varied over `values`; None for none.
 
     Raises:
@@ -92,7 +92,7 @@ class Scenario:
                 self.at(value)
 
     def at(self, value: float | None) -> Scenario:
-        """This scenario with the swept parameter at one value; as it is where nothing is swept."""
+        """This scenario with the swept parameter at one value; unchanged where nothing is swept."""
         swept: dict[str, Any] = {} if self.sweep is None or value is None else {self.sweep: value}
         return replace(self, sweep=None, values=(), **swept)
 
@@ -101,12 +101,12 @@ class Scenario:
         return Cluster.of(self.nodes, self.kind)
 
     def cluster_of(self, name: str) -> Cluster:
-        """The cluster as this policy gets it: V100 nodes offer their power limits to those that set them."""
+        """The cluster for this policy: V100 nodes offer their power limits to policies that set them."""
         capped = name == "ours-capped" and not self.kind.caps and self.kind.gpu_type == "V100"
         return Cluster.of(self.nodes, replace(self.kind, caps=V100_LIMITS) if capped else self.kind)
 
     def maker(self, name: str) -> Callable[[], Policy]:
-        """Makes a fresh policy with these options; picklable."""
+        """A factory of new policies with these settings; picklable."""
         given = {key: getattr(self, key) for key in takes(name) if getattr(self, key) is not None}
         if given.get("sleep_after_s") == NEVER_S:
             given["sleep_after_s"] = None
@@ -114,14 +114,14 @@ class Scenario:
 
 
 def takes(name: str) -> frozenset[str]:
-    """Which of `SETTINGS` reach this policy: those that it has, and that its name does not fix."""
+    """The `SETTINGS` that reach this policy: those that it has and that its name does not fix."""
     make = POLICIES[name]
     fixed = make.keywords if isinstance(make, partial) else {}
     return frozenset(set(SETTINGS) & (inspect.signature(make).parameters.keys() - fixed.keys()))
 
 
 def label(name: str, scenario: Scenario | None = None) -> str:
-    """The name of a policy in tables, with its options if a scenario is given.
+    """A policy's name in tables; with a scenario, the name includes its settings.
 
     >>> label("eaco"), label("eaco", Scenario(max_jobs=2)), label("ours", Scenario(max_jobs=2))
     ('EaCO, as set', 'EaCO, 2 jobs, 100 %', 'workbench, 2 jobs')
@@ -139,7 +139,8 @@ def label(name: str, scenario: Scenario | None = None) -> str:
 
 
 def prepared(jobs: pl.DataFrame, scenario: Scenario, seed: int) -> pl.DataFrame:
-    """A log's jobs with what a simulation needs: `generator.draw` fills gaps, the slack sets deadlines."""
+    """A log's jobs with all values for a simulation: `generator.draw` fills gaps, the slack sets deadlines.
+    """
     if scenario.slack is None:
         return draw(jobs, seed, memory_bytes=scenario.kind.memory_bytes)
     slack = (SLACK_FROM, scenario.slack)
@@ -150,7 +151,7 @@ def prepared(jobs: pl.DataFrame, scenario: Scenario, seed: int) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run: a policy, a seed, a value of what is swept, and the scenario at that value."""
+    """One run: a policy, a seed, a swept value, and the scenario at that value."""
 
     policy: str
     seed: int
@@ -160,7 +161,7 @@ class Task:
 
 
 def tasks(scenario: Scenario) -> Iterator[Task]:
-    """All runs of a scenario; those of the first draw and the first value keep their course."""
+    """All runs of a scenario; those of the first seed and the first value keep their course."""
     for number in range(scenario.draws):
         for place, value in enumerate(scenario.values if scenario.sweep else (None,)):
             for name in scenario.policies:

@@ -1,9 +1,9 @@
-"""A cluster, simulated exactly: from event to event, with work left instead of finish times, and energy as an
-integral without steps.
+"""Simulates a cluster exactly: from event to event, with remaining work instead of finish times, and energy
+as an integral without steps.
 
 Between two events every rate and every power is constant, so the integrals are sums of products. Only the
-node that changes is touched, and `advance` may be called in pieces of any size. Who is charged which
-energy: docs/explanation/cluster.md.
+node that changes is updated, and `advance` may be called in pieces of any size. docs/explanation/cluster.md
+describes how energy is attributed to jobs.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class Simulator(Engine):
     """One run of one policy over one log.
 
     Args:
-        log: Jobs as in `jobs.SCHEMA`.
+        log: Jobs with the columns of `jobs.SCHEMA`.
         cluster: Its nodes.
-        policy: Fresh; it keeps its queue.
-        colocation: The truth about sharing; a job's `sensitivity` multiplies its excess.
-        checkpoint_s: How long a stopped job stays on its GPUs without progress, at its full draw.
-        restart_s: Work that is added when it comes back.
+        policy: A new one; it keeps its queue.
+        colocation: The true slowdowns by sharing; a job's `sensitivity` multiplies its excess.
+        checkpoint_s: How long a stopped job stays on its GPUs without progress, at its full power.
+        restart_s: Additional work after a restart.
         timeline_s: Distance of the rows of `timeline`; None for none.
-        stays: Whether to write down who was where and how every job and node went on, for `drill`.
-        keep_valid: Leave out wrong rows of the log instead of raising.
+        stays: Whether to record placements and the course of every job and node, for `drill`.
+        keep_valid: Remove invalid rows of the log instead of raising.
 
     Raises:
-        UsageError: The log is wrong; see `jobs.check`.
+        UsageError: The log is invalid; see `jobs.check`.
     """
 
     def __init__(
@@ -66,15 +66,15 @@ class Simulator(Engine):
         self._timeline = Timeline(self.now_s, timeline_s)
         policy.begin(self)
 
-    # What policies ask and do, as `ClusterControl` says
+    # Queries and actions of policies (`ClusterControl`)
 
     def excess(self, job: Job) -> float:
-        """How much longer an iteration of a running job takes now than alone: 0.08 is 8 %."""
+        """Relative growth of a running job's iteration time now: 0.08 is 8 %."""
         slowest = max([gpu.mix.excess for gpu in job.gpus])
         return slowest * job.sensitivity if slowest else 0.0
 
     def stop(self, job: Job, *, undo: bool = False) -> None:
-        """Have a running job write its checkpoint and leave; for policies."""
+        """Let a running job write its checkpoint and leave; for policies."""
         if job.state != RUNNING:
             raise IllegalPlacement(
                 f"{self.policy.name} stops job {self.name(job)}, which is not running; only running jobs can "
@@ -98,8 +98,8 @@ class Simulator(Engine):
 
     def notify(self, job: Job, work_s: float) -> None:
         """Call `Policy.reached` once that much more work (s alone) is done."""
-        # The work is not settled here, nor when the target is reached: who looks leaves the job's end where
-        # it was, to the last bit.
+        # The work is not updated here, nor when the target is reached: an observation leaves the job's end
+        # exactly unchanged.
         job.target_s = max(job.left_s - job.rate * (self.now_s - job.since_s) - work_s, 0.0)
         self._schedule(job)
 
@@ -140,10 +140,10 @@ class Simulator(Engine):
             for job in node.jobs():
                 self._rerate(job)
 
-    # The run
+    # Run
 
     def advance(self, events: int) -> bool:
-        """Handle up to so many events; True while there is more to do."""
+        """Handle at most that many events; True while there is more to do."""
         heap, submit, policy, outcomes = self._heap, self._columns.submit, self.policy, self._outcomes
         timeline, arrivals = self._timeline, self._columns.jobs
         count = len(submit)
@@ -210,7 +210,7 @@ class Simulator(Engine):
         return self.done / len(self._columns)
 
     def result(self) -> Result:
-        """What came of it. Raises SimulationError while jobs are left."""
+        """The result. Raises SimulationError while jobs are left."""
         if self.done < len(self._columns):
             raise SimulationError(
                 f"{len(self._columns) - self.done} of {len(self._columns)} jobs are not done yet; advance "
@@ -230,7 +230,7 @@ class Simulator(Engine):
             self.events, recorder.stays(job_ids), recorder.job_changes(job_ids), recorder.node_stretches(),
         )
 
-    # Inside
+    # Events
 
     def _other(self, now: float, what: int, subject: object, version: int) -> None:
         """The rarer events."""

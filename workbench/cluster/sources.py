@@ -1,4 +1,4 @@
-"""Job logs that may be simulated: given ones, files, generated ones; each is read when first chosen."""
+"""Job logs on offer: given ones, files, generated ones; each is read when first selected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .readers import read
 
 Pieces = tuple[Trimmed | None, dict[str, pl.DataFrame]]
 
-# (name, jobs, GPUs that the load is of, load)
+# (name, jobs, number of GPUs, load of these GPUs)
 GENERATED = (
     ("generated: 2,000 jobs, 0.7 of 16 nodes", 2000, 128, 0.7),
     ("generated: 2,000 jobs, 1.1 of 16 nodes", 2000, 128, 1.1),
@@ -27,13 +27,13 @@ GENERATED = (
 
 @dataclass
 class LogSource:
-    """A log by its name, and what was read of it.
+    """A log by its name, with its cached content.
 
     Attributes:
-        name: By which it is offered, unless that is taken.
-        load: Reads it; `keep_valid=True` asks it to pass over words where numbers are needed.
-        drawn: It is generated, not a record of a real cluster.
-        named: It was asked for by its path, so that one that cannot be read is an error immediately.
+        name: Offered name, unless it is a duplicate.
+        load: Reads the log; `keep_valid=True` accepts text in numeric columns.
+        drawn: Whether it is generated, not a record of a real cluster.
+        named: Whether its path was given, so that an unreadable log is reported immediately.
     """
 
     name: str
@@ -43,8 +43,8 @@ class LogSource:
     _pieces: dict[tuple[bool, bool], Pieces | str] = field(default_factory=dict, repr=False)
 
     def pieces(self, trimmed: bool, keep_valid: bool = False) -> Pieces:
-        """What trimming has left out, and the log's parts by name. A file that cannot be read is not read
-        again for the same question.
+        """Number of rows removed by trimming, and the log's parts by name. The error of an unreadable file is
+        cached, too.
 
         Raises:
             UsageError: It cannot be read.
@@ -68,14 +68,14 @@ class LogSource:
 
 
 def sources(given: Any) -> dict[str, LogSource]:
-    """By name, in the order in which they are offered.
+    """Logs by name, in the order in which they are offered.
 
     Args:
-        given: None: files of `data_directory()`, and generated logs. A frame, a path, a directory of
-            logs, or several of these by name.
+        given: None: files of `data_directory()`, and generated logs. Otherwise a frame, a path, a directory
+            of logs, or several of these by name.
 
     Raises:
-        UsageError: none of these.
+        UsageError: `given` is none of these.
     """
     found: list[LogSource] = []
     if given is None:
@@ -107,7 +107,7 @@ def sources(given: Any) -> dict[str, LogSource]:
 
 
 def by_name(found: Sequence[LogSource], taken: Collection[str] = ()) -> dict[str, LogSource]:
-    """Logs under names that are not taken: a second "jobs" is "jobs (2)"."""
+    """Logs under unique names: a second "jobs" is "jobs (2)"."""
     made: dict[str, LogSource] = {}
     for source in found:
         name, number = source.name, 1
@@ -124,7 +124,7 @@ def of_path(path: str | Path) -> list[LogSource]:
     if where.is_dir():
         found = _directory(where)
         if not found:
-            raise UsageError(f"in {str(where)!r} is no Parquet, CSV or text file")
+            raise UsageError(f"{str(where)!r} contains no Parquet, CSV or text file")
         return found
     if not where.exists():
         raise UsageError(
@@ -134,13 +134,13 @@ def of_path(path: str | Path) -> list[LogSource]:
 
 
 def _generated(count: int, gpus: int, load: float, *, keep_valid: bool = False) -> pl.DataFrame:
-    """Arrivals, durations and GPU counts only: what a log does not report is drawn for each draw again."""
+    """Arrivals, durations and GPU counts only: other values are generated for each seed."""
     jobs = generate(count, gpus=gpus, seed=0, load=load)
     return jobs.select("job_id", "submit_s", "duration_s", "num_gpus")
 
 
 def data_directory() -> Path:
-    """Where others' job logs may lie: `$WORKBENCH_DATA/cluster`, or `shared/data/cluster` above."""
+    """Directory of job logs from elsewhere: `$WORKBENCH_DATA/cluster`, or `shared/data/cluster` above."""
     if named := os.environ.get("WORKBENCH_DATA"):
         return Path(named) / "cluster"
     near, far = (Path(*up, "shared", "data", "cluster") for up in (("..",), ("..", "..")))

@@ -10,9 +10,9 @@ from typing import Any
 from .colocation import Mix
 from .power import UNIT, CapLevel, NodeType, PowerTable, in_steps
 
-# Of a job
+# States of a job
 QUEUED, RUNNING, LEAVING, DONE = 0, 1, 2, 3
-# Of a node
+# States of a node
 AWAKE, WAKING, STANDBY = 0, 1, 2
 
 NEVER_S = math.inf
@@ -25,11 +25,11 @@ class Job:
     Attributes:
         index: Its row in the log.
         load, memory: On each of its GPUs: utilisation in units, peak bytes.
-        work_s, expected_s: Its time alone, true and as the scheduler knows it.
-        left_s: Work that was left at `since_s`; `rate` is how much of it passes in a second since then.
-        target_s: The amount of work left at which the simulator calls next: 0 is its end.
-        gpus: Where it is; empty while it is queued.
-        observed: Excess as measured for this very job in a mix.
+        work_s, expected_s: Run time alone: true, and as estimated for the scheduler.
+        left_s: Remaining work at `since_s`; `rate` is the work done per second since then.
+        target_s: The amount of remaining work at which the simulator calls next: 0 is its end.
+        gpus: Its GPUs; empty while it is queued.
+        observed: Measured excess of this very job in a mix.
     """
 
     index: int
@@ -59,7 +59,7 @@ class Job:
     gpus: tuple[Gpu, ...] = ()
     stays: tuple[tuple[Node, int, float, float], ...] = ()
     observed: dict[Mix, float] | None = None
-    watch: Any = None  # both are the policy's own
+    watch: Any = None  # both are for the policy's use
     note: Any = None
 
     def done_s(self, now_s: float) -> float:
@@ -67,14 +67,12 @@ class Job:
         return self.work_s - self.left_s + self.rate * (now_s - self.since_s)
 
     def expected_left_s(self, now_s: float) -> float:
-        """Work left in seconds, as the scheduler knows it: at least a minute for a job past its
-        estimate.
-        """
+        """Scheduler's estimate of the remaining work (s): at least a minute for a job past its estimate."""
         left_s = self.expected_s - self.work_s + self.left_s - self.rate * (now_s - self.since_s)
         return left_s if left_s > 0 else min(60.0, self.expected_s)
 
     def breaks(self, excess: float, now_s: float) -> bool:
-        """Whether it misses a deadline with this excess that it can meet alone."""
+        """Whether this excess makes it miss a deadline that it can meet alone."""
         left_s, time_s = self.expected_left_s(now_s), self.deadline_s - now_s
         return left_s <= time_s < left_s * (1 + excess)
 
@@ -84,7 +82,7 @@ class Gpu:
 
     __slots__ = ("index", "jobs", "memory", "mix", "node", "note", "stamp")
 
-    note: Any  # the policy's own
+    note: Any  # for the policy's use
 
     def __init__(self, node: Node, index: int, empty: Mix) -> None:
         self.node, self.index, self.mix = node, index, empty
@@ -99,13 +97,12 @@ class Node:
     Attributes:
         free: GPUs without a job. `seats` counts jobs on GPUs, `demand` sums their utilisations in units.
         used: Utilisation that the GPUs show, in units, none above one whole.
-        power_w: Its power now, in whole steps (`power.in_steps`); `since_s` is when its meters were last
-            brought up to date.
-        per_demand, per_seat: Joules so far for each unit of demand, and for each seat: what a job must
-            restore is a difference of these.
-        energy_j: All its energy; `unowned_j` is the energy without any job.
+        power_w: Present power, in whole steps (`power.in_steps`); `since_s` is the last update of its meters.
+        per_demand, per_seat: Joules so far for each unit of demand, and for each seat. A job's energy is the
+            difference of these between its start and end.
+        energy_j: Total energy; `unowned_j` is the part without any job.
         hosting_s: Seconds with at least one job; `awake_s` seconds awake or waking.
-        history: Readings of the meters, stretch by stretch (`recording.NODE_COLUMNS`); None: not kept.
+        history: Meter values per interval (`recording.NODE_COLUMNS`); None: not kept.
     """
 
     __slots__ = (
@@ -128,10 +125,10 @@ class Node:
         self.per_demand = self.per_seat = self.energy_j = self.unowned_j = self.hosting_s = self.awake_s = 0.0
         self.wakes = 0
         self.history: array[float] | None = None
-        self.opened = 0  # the policy's own
+        self.opened = 0  # for the policy's use
 
     def advance(self, now_s: float) -> None:
-        """Bring the meters up to now; power has been constant since they last were."""
+        """Update the meters; power has been constant since their last update."""
         seconds = now_s - self.since_s
         if seconds > 0:
             if self.history is not None:
@@ -160,5 +157,5 @@ class Node:
         history.extend((self.index, self.since_s, now_s, *what))
 
     def jobs(self) -> list[Job]:
-        """Who is here, each once, in the order of GPUs."""
+        """The jobs on this node, each once, in the order of GPUs."""
         return list(dict.fromkeys(job for gpu in self.gpus for job in gpu.jobs))

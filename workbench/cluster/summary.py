@@ -1,4 +1,4 @@
-"""The few numbers of a run by which policies are compared."""
+"""Key figures of a run, for the comparison of policies."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def per_job(jobs: pl.DataFrame) -> pl.DataFrame:
 def summarise(result: Result) -> dict[str, float | int | str]:
     """One row: energy, nodes, runtime, waiting, misses, undos.
 
-    `runtime_inflation` is the mean time on GPUs over the mean duration, minus 1; `mean_job_inflation` the
-    mean of each job's own. `jct_h` is waiting plus running, from submission to end. `active_nodes` are nodes
-    with a job, averaged from the first submission to the last end; `awake_nodes` counts those without one,
-    too. `misses` are jobs that ended after their deadline, of `deadlines` that had one.
+    `runtime_inflation` is the mean time on GPUs over the mean duration, minus 1. `mean_job_inflation` is the
+    mean over jobs. `jct_h` is waiting plus running, from submission to end. `active_nodes` are nodes with a
+    job, averaged from the first submission to the last end; `awake_nodes` includes those without one.
+    `misses` are jobs that ended after their deadline, of `deadlines` that had one.
     """
     frame = per_job(result.jobs)
     row = frame.select(

@@ -1,7 +1,7 @@
-"""What came of many runs, as small columns to be shown: policies side by side with their spread, time
-courses, distributions.
+"""Results of many runs, as small columns for charts: policies side by side with their spread, time courses,
+distributions.
 
-Everything here is bounded, however long the log is: a time course has some `POINTS` rows.
+Sizes do not grow with the log: a time course has about `POINTS` rows.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .result import Result
 from .summary import per_job
 
 Floats = np.ndarray[Any, Any]
-POINTS = 400  # of a time course, about; a distribution has half of them
+POINTS = 400  # of a time course, approximately; a distribution has half as many
 DISTRIBUTIONS = ("wait_h", "jct_h", "slowdown", "inflation")
 
 
 def energy_over(policy: str) -> pl.Expr:
-    """Energy of each run over that of another policy in the same draw, at the same value of what is swept."""
+    """Energy of each run relative to that of another policy with the same seed and swept value."""
     other = pl.col("energy_kwh").filter(pl.col("policy") == policy).first()
     return (pl.col("energy_kwh") / other.over("value", "seed")).alias("energy_ratio")
 
@@ -42,7 +42,7 @@ def course(result: Result) -> dict[str, Floats]:
     """The cluster between the moments of its timeline: `hours` (the ends), mean `power_w`, numbers of nodes
     and jobs.
 
-    Power is the energy of the stretch over its length, so that the area below it is the energy of the run.
+    Power is the energy of the interval over its length, so that the area below it is the energy of the run.
     """
     rows = result.timeline.filter(pl.col("time_s") < result.end_s)
     times_s = np.append(rows["time_s"], result.end_s)
@@ -52,11 +52,11 @@ def course(result: Result) -> dict[str, Floats]:
 
 
 def distribution(values: pl.Series) -> Floats:
-    """The values below which equal shares of all lie: a cumulative distribution, with its extremes."""
+    """The quantiles at equal shares: a cumulative distribution, with its extremes."""
     return np.quantile(values.to_numpy(), np.linspace(0, 1, POINTS // 2 + 1)) if len(values) else np.zeros(0)
 
 
-# Reasons for which a job is worth a look: the column that reports, and above which value.
+# Reasons for which a job is notable: the column, and its threshold.
 NOTABLE = {
     "longest wait": ("wait_h", 1 / 60), "most slowed by others": ("inflation", 0.005),
     "most energy": ("energy_j", 0.0), "latest for its deadline": ("late_s", 1e-3),
@@ -65,7 +65,7 @@ NOTABLE = {
 
 
 def notable(jobs: pl.DataFrame, count: int = 6) -> dict[str, list[str]]:
-    """Jobs worth a look by reason of `NOTABLE`; a reason for which there is none is left out."""
+    """Notable jobs by reason of `NOTABLE`; a reason without any job is left out."""
     known = per_job(jobs).with_columns(
         (pl.col("end_s") - pl.col("deadline_s")).alias("late_s"),
         (pl.col("undos") + pl.col("moves")).alias("stops"),
@@ -80,7 +80,8 @@ def notable(jobs: pl.DataFrame, count: int = 6) -> dict[str, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """The view of a run, for a log of any length: `course`, `distributions` and `notable` of it."""
+    """Data of a run's charts, of limited size for every log: `course`, `distributions` and `notable` of it.
+    """
 
     course: dict[str, Floats]
     distributions: dict[str, Floats]
@@ -88,7 +89,7 @@ class RunView:
 
 
 def view(result: Result) -> RunView:
-    """All that is drawn of a run with a timeline."""
+    """All chart data of a run with a timeline."""
     jobs = per_job(result.jobs)
     shares = {name: distribution(jobs[name]) for name in DISTRIBUTIONS}
     return RunView(course(result), shares, notable(result.jobs))

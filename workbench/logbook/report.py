@@ -98,7 +98,7 @@ def describe_iterations(found: IterationSummary | None) -> str:
         f"{format_seconds(found.seconds, found.seconds_uncertainty)}{cost} per iteration, {found.count} "
         f"iteration{plural} ({found.source})"
     )
-    check = "" if "off the marks" in found.check else found.check
+    check = "" if "% off the " in found.check else found.check
     each = ", ".join(under) if len(under) <= MOST_SETTINGS else f"{len(under)} settings, see details"
     settings = [each] if under else []
     return "; ".join([message, *settings, *others[:2], *([check] if check else [])])

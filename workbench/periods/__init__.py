@@ -1,4 +1,5 @@
-"""Iteration periods in power traces: found in a recorded one, followed in a running one. No device.
+"""Iteration periods in power traces: detected in a recorded trace, tracked in a running job. No device
+access.
 
     detect, estimators      the period of a whole trace, and its parts
     vote                    one answer from several GPUs of one job

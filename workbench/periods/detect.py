@@ -3,11 +3,11 @@
     periods = find_periods(trace)
     periods.iteration.seconds, periods.iteration.confidence, periods.reason
 
-Several estimators that fail differently propose candidates: normalised autocorrelation (McLeod and Wyvill,
-2005) of power and utilisations over windows of several lengths and between pauses, and an interpolated
-spectrum. Boosted trees trained on simulated jobs identify the iteration and other levels
-(`estimators.ranker`); folding in chunks makes it precise (`estimators.precise`). GPOEO's detector (Wang et
-al., TPDS 2022), which this replaces, has one spectrum, one period, and even samples.
+Several estimators with different weaknesses propose candidates: normalised autocorrelation (McLeod and
+Wyvill, 2005) of power and utilisations over windows of several lengths and between pauses, and an
+interpolated spectrum. Boosted trees, trained on simulated jobs, identify the iteration and other levels
+(`estimators.ranker`). Folding in chunks makes the period precise (`estimators.precise`). This replaces
+GPOEO's detector (Wang et al., TPDS 2022), which has one spectrum, one period, and even samples.
 """
 
 from __future__ import annotations
@@ -34,26 +34,27 @@ class PeriodDetectorParams:
     """Tuned constants of `find_periods`.
 
     `rhythm_sure` and `role_sure` were chosen on generated jobs of some families and scored on others
-    (docs/validation/periods.md), the rest by hand.
+    (docs/validation/periods.md). The rest were set manually.
     """
 
     least_readings: int = 20
-    rhythm_sure: float = 0.87  # confidence that a period is there from which it may be relied upon,
-    far_sure: float = 0.8  # the same of one so many times as long as the shortest that the sensor can show,
-    far: float = 6.0  # as what a sensor makes of something faster lies nearer, mostly,
-    many: float = 12.0  # if so many of its periods were seen: few come by chance
-    role_sure: float = 0.72  # and then in that it is the iteration,
-    cycle_sure: float = 0.8  # or a cycle of iterations that do not show
+    rhythm_sure: float = 0.87  # confidence from which a period counts as real,
+    far_sure: float = 0.8  # the same for one so many times as long as the shortest visible period,
+    far: float = 6.0  # because sensor artefacts of faster periods are mostly shorter than this,
+    many: float = 12.0  # if so many of its periods were observed: few arise by chance
+    role_sure: float = 0.72  # and then confidence that it is the iteration,
+    cycle_sure: float = 0.8  # or a cycle of iterations that are not visible
     level: float = 0.6  # confidence from which another level is named
-    guess: float = 0.12  # below this nothing is named at all
-    # relative spread of the power, and standard deviation of utilisations, below which nothing is shown
+    guess: float = 0.12  # below this no level is named
+    # relative spread of the power, and standard deviation of utilisations, below which a signal counts as
+    # flat
     flat: float = 0.004
 
 
 PARAMS = PeriodDetectorParams()
 SUSPECTED = "aliasing suspected"
 _HIDDEN = "too fast for this sensor"
-MOST_EMPTY = 200_000  # places of a grid without a reading, which take memory all the same
+MOST_EMPTY = 200_000  # grid points without a reading, which also need memory
 _READ = ("power_w", "utilisation", "memory_utilisation")
 
 
@@ -65,14 +66,14 @@ def find_periods(trace: pl.DataFrame) -> Periods:
 
     Args:
         trace: (n, >= 2) frame with `time_s` and `power_w`, and `utilisation`, `memory_utilisation` (0..1)
-            where they are known, as in `trace.SCHEMA`. Uneven and missing samples are fine; rows without
-            power, with negative power or a repeated time are left out.
+            where they are known, as in `trace.SCHEMA`. Samples may be uneven or missing. Rows without power,
+            with negative power or a repeated time are removed.
 
     Returns:
-        Levels, shortest first, each with its uncertainty, confidence and phase; or none, with the reason.
+        Levels, shortest first, each with its uncertainty, confidence and phase. Without a level, the reason.
 
     Raises:
-        UsageError: a column is missing, or is no number.
+        UsageError: A column is missing, or is not numeric.
     """
     time_s, columns, notes = _readings(trace)
     if len(time_s) < PARAMS.least_readings:
@@ -84,7 +85,7 @@ def find_periods(trace: pl.DataFrame) -> Periods:
     span_s, step_s = time_s[-1] - time_s[0], float(np.median(np.diff(time_s)))
     if span_s / step_s > MOST_EMPTY + 10 * len(time_s):
         apart = f"{len(time_s)} readings, most of them {step_s:.3g} s apart, over {span_s:.3g} s"
-        reason = f"too sparse: {apart}; leave out those of another time"
+        reason = f"too sparse: {apart}; remove those of another time"
         return Periods(reason=reason, notes=notes)
     grid = on_grid(time_s, columns)
     if grid.count < PARAMS.least_readings:
@@ -104,8 +105,7 @@ def find_periods(trace: pl.DataFrame) -> Periods:
 
 
 def _carried(found: Periods, time_s: Any, watts: Any) -> Periods:
-    """The same where the readings can tell its period from something faster; else as a guess, which reports
-    it.
+    """The same where the readings separate its period from a faster one; otherwise a guess with a reason.
     """
     level = found.rhythm
     if level is None or not (found.sure or found.rhythm_sure):
@@ -115,8 +115,8 @@ def _carried(found: Periods, time_s: Any, watts: Any) -> Periods:
         return found
     pace_s = float(np.median(np.diff(time_s)))
     return found.doubted(
-        f"{SUSPECTED}: readings {pace_s:.3g} s apart cannot separate {level.seconds:.3g} s from "
-        f"{faster_s:.3g} s. Record every 0.1 s", longer_s=None)
+        f"{SUSPECTED}: readings {pace_s:.3g} s apart fit {level.seconds:.3g} s and {faster_s:.3g} s alike;"
+        " record every 0.1 s", longer_s=None)
 
 
 def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]]:
@@ -135,10 +135,10 @@ def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]
     notes = []
     good = np.isfinite(table["time_s"]) & np.isfinite(table["power_w"])
     if (lost := int((~good).sum())) > 0:
-        notes.append(f"{lost} rows without time or power left out")
+        notes.append(f"{lost} rows without time or power removed")
     below = good & (np.where(good, table["power_w"], 0.0) < 0)
     if below.any():
-        notes.append(f"{int(below.sum())} rows with negative power left out")
+        notes.append(f"{int(below.sum())} rows with negative power removed")
     table = {name: values[good & ~below] for name, values in table.items()}
     steps = np.diff(table["time_s"])
     if len(steps) and steps.min() <= 0:
@@ -146,7 +146,7 @@ def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]
         if (steps < 0).any():
             notes.append("rows were out of order and have been sorted")
         if (twice := len(table["time_s"]) - len(first)) > 0:
-            notes.append(f"{twice} rows with a repeated time left out")
+            notes.append(f"{twice} rows with a repeated time removed")
         table = {name: values[first] for name, values in table.items()}
     time_s = table.pop("time_s")
     columns = {"power_w": table["power_w"]}
@@ -179,7 +179,7 @@ def _nothing(grid: SignalGrid) -> str:
 def _decide(
     grid: SignalGrid, periods_s: Any, roles: Roles, notes: tuple[str, ...]
 ) -> Periods:
-    """Name the levels, and say how sure the period is, and how sure its role."""
+    """Name the levels, with the confidence in the period and in its role."""
     named = _named(periods_s, roles)
     if not named:
         return Periods(reason=_nothing(grid), longer_s=_longer(grid, periods_s, roles), notes=notes)
@@ -190,7 +190,7 @@ def _decide(
         if len(named) == 1 or name == "iteration":
             moved = found.moves
     if moved > 0.02:
-        notes = (*notes, f"the period changes by {100 * moved:.0f} % on the way")
+        notes = (*notes, f"the period changes by {100 * moved:.0f} % within the trace")
     if any(signal.weights.min() == 0 for signal in grid.signals):
         notes = (*notes, "there are gaps in the trace")
     periods = Periods(tuple(levels), notes=notes)
@@ -205,7 +205,8 @@ def _decide(
 
 
 def confirmed(periods: Periods) -> Periods:
-    """The same, where a second sensor has shown that its period is no beat: only its role may be doubted."""
+    """The same, where a second sensor has shown that the period is not a beat: only its role may be doubted.
+    """
     level = periods.rhythm
     if level is None:
         return periods
@@ -215,7 +216,7 @@ def confirmed(periods: Periods) -> Periods:
 
 
 def _is_there(level: Level, grid: SignalGrid) -> bool:
-    """Whether a period may be relied upon."""
+    """Whether a period counts as real."""
     far = level.seconds >= PARAMS.far * _shortest_s(grid) and grid.seconds >= PARAMS.many * level.seconds
     return level.rhythm >= (PARAMS.far_sure if far else PARAMS.rhythm_sure)
 
@@ -226,7 +227,7 @@ def _shortest_s(grid: SignalGrid) -> float:
 
 
 def _named(periods_s: Any, roles: Roles) -> dict[int, str]:
-    """Candidates by number that are worth naming, and their roles; at most one of each."""
+    """Numbers of the candidates to name, and their roles; at most one of each."""
     top, iteration = int(np.argmax(roles.rhythm)), roles.iteration
     named: dict[int, str] = {}
     if roles.rhythm[top] >= PARAMS.level and roles.cycle[top] >= PARAMS.cycle_sure * roles.rhythm[top]:
@@ -248,7 +249,7 @@ def _named(periods_s: Any, roles: Roles) -> dict[int, str]:
 
 
 def precisely(grid: SignalGrid, period_s: float) -> Precise:
-    """A period made precise, by the power; by a utilisation where the power cannot show it."""
+    """A period made precise by the power, or by a utilisation where the power cannot show it."""
     shown = [each for each in grid.signals if each.sd > 0 and period_s >= 0.9 * each.shortest_s]
     return precise(shown[0], grid.step_s, period_s)
 
@@ -261,14 +262,14 @@ def _level(found: Precise, grid: SignalGrid, name: str, confidence: float, rhyth
 
 
 def _longer(grid: SignalGrid, periods_s: Any, roles: Roles) -> float | None:
-    """Seconds of trace that are missing for twelve of the likeliest periods; None where none are."""
+    """Missing seconds of trace until it covers twelve of the likeliest periods; None if none are missing."""
     likely_s = float(periods_s[int(np.argmax(roles.iteration))])
     missing_s = PARAMS.many * likely_s - grid.seconds
     return float(missing_s) if missing_s > 0 else None
 
 
 def _doubt(periods: Periods, grid: SignalGrid) -> str:
-    """Why the iteration is not sure, in words."""
+    """Why the iteration is uncertain, as text."""
     rhythm = periods.rhythm
     assert rhythm is not None
     if periods.cycle_sure:
@@ -277,11 +278,11 @@ def _doubt(periods: Periods, grid: SignalGrid) -> str:
     level = periods.iteration or rhythm
     if grid.seconds < 5 * level.seconds:
         count = grid.seconds / level.seconds
-        return f"too short: {level.seconds:.3g} s fits, but only {count:.1f} such periods were seen"
+        return f"too short: {level.seconds:.3g} s fits, but the trace has only {count:.1f} such periods"
     limit_s = _shortest_s(grid)
     if periods.rhythm_sure:
         return f"a period of {rhythm.seconds:.3g} s; not sure that it is the iteration"
     if level.seconds < PARAMS.far * limit_s:
-        return (f"{SUSPECTED}: {level.seconds:.3g} s may be the beat of something faster than "
+        return (f"{SUSPECTED}: {level.seconds:.3g} s may be the beat of a period below "
                 f"{limit_s:.2g} s, the shortest that this sensor can show")
-    return f"aperiodic: {level.seconds:.3g} s comes back, but not regularly enough"
+    return f"aperiodic: {level.seconds:.3g} s repeats, but not regularly enough"

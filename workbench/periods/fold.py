@@ -1,7 +1,7 @@
-"""Iterations overlaid: folded, their median shape, the power's spectrum, and how long the GPU waits.
+"""Overlaid iterations: folded readings, their median shape, the power's spectrum, and waits of the GPU.
 
-Pure functions over a power trace (`trace.SCHEMA`) and a `Level`. Where the iterations are is a frame of
-`start_s` and `end_s`; without it the level's phase and period lay a rigid ruler.
+Pure functions over a power trace (`trace.SCHEMA`) and a `Level`. A frame of `start_s` and `end_s` gives the
+iterations. Without it, the level's phase and period give evenly spaced ones.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .estimators.signals import PARAMS as SIGNAL_PARAMS
 
 Array = np.ndarray[Any, Any]
 
-SLOWEST = 4.0  # refreshes an iteration must span before its waits can be seen
-SHORTEST = 1.5  # refreshes a wait must last: one low reading alone may be a wait of any length
-WAITING = 0.5  # of the busy power: what stays above it is a light phase, not a wait
+SLOWEST = 4.0  # refreshes per iteration that are required to detect waits
+SHORTEST = 1.5  # refreshes per wait that are required: one low reading may be a wait of any length
+WAITING = 0.5  # of the busy power: above it, low power is a light phase, not a wait
 BAND = (0.1, 0.9)
 FEWEST_BINS, MOST_BINS, PER_BIN = 8, 120, 6
 
@@ -32,8 +32,8 @@ class Idle:
 
     share: float  # of the iterations' time, 0..1
     longest_s: float  # wait of the median iteration; 0 where there is none
-    at_s: float  # how long after the iteration's start it begins
-    shortest_s: float  # waits shorter than this cannot be seen with this sensor
+    at_s: float  # its start after the iteration's start
+    shortest_s: float  # shorter waits are not visible with this sensor
 
     @property
     def text(self) -> str:
@@ -58,7 +58,7 @@ def uniform_grid(trace: pl.DataFrame, level: Level) -> pl.DataFrame:
 
 
 def fold(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Iterations overlaid, those well seen: columns iteration, phase (0..1), time_in_iteration_s, power_w."""
+    """Overlaid, clearly visible iterations: columns iteration, phase (0..1), time_in_iteration_s, power_w."""
     times, power = _readings(trace)
     starts, ends = _edges(uniform_grid(trace, level) if spans is None else spans)
     if not len(starts) or not len(times):
@@ -75,10 +75,9 @@ def fold(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -
 
 
 def shape(folded: pl.DataFrame, level: Level, *, refresh: float | None = None) -> pl.DataFrame:
-    """The median iteration of `fold` and the band that holds eight of ten: columns phase, low_w, power_w,
-    high_w.
+    """The median iteration of `fold` and the band that contains 80 %: columns phase, low_w, power_w, high_w.
     """
-    # Iterations are no multiple of the refresh: folding distinguishes a little more than one of them does.
+    # Iterations are no multiple of the refresh: folding resolves slightly more than one of them does.
     sensor = MOST_BINS if not refresh else 2 * level.seconds / refresh
     bins = int(np.clip(min(folded.height / PER_BIN, sensor), FEWEST_BINS, MOST_BINS))
     number = (pl.col("phase") * bins).floor().clip(0, bins - 1)
@@ -95,9 +94,9 @@ def shape(folded: pl.DataFrame, level: Level, *, refresh: float | None = None) -
 def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
     """Amplitude of the power's periods: columns period_s (ascending), frequency_hz, amplitude (at most 1).
 
-    Readings are freed of their trend, tapered by a Hann window and padded with zeros; gaps are filled with
-    the trend. Periods that do not fit in twice are left out. Of `points` equal stretches of log period the
-    highest is kept; all where None.
+    Readings are detrended, tapered by a Hann window and padded with zeros; gaps are filled with the trend.
+    Periods that do not fit in twice are removed. Of each of `points` equal intervals of log period the
+    highest is kept; None keeps all.
     """
     empty = pl.DataFrame(schema={"period_s": pl.Float64, "frequency_hz": pl.Float64, "amplitude": pl.Float64})
     times, power = _readings(trace)
@@ -105,7 +104,7 @@ def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
         return empty
     steps = np.diff(times)
     step_s = float(np.median(steps))
-    # A sampler that rests leaves no gaps.
+    # A sampler that pauses leaves no gaps.
     gap_s = SIGNAL_PARAMS.long_gap_steps * max(step_s, 0.5 * float(np.quantile(steps, 0.95)))
     grid = np.arange(times[0], times[-1], step_s)
     mean_w = float(np.abs(power).mean())
@@ -140,7 +139,7 @@ def refresh_s(trace: pl.DataFrame) -> float | None:
 
 
 def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -> Idle | None:
-    """Share of each iteration in which the GPU waits; None where the sensor is too slow to show it.
+    """Share of each iteration in which the GPU waits; None if the sensor is too slow to show it.
 
     A wait is where the power falls below half way from the busy level to that of the iterations' lowest
     readings, if that is below half of the busy power. An average over a window shorter than the wait does not
@@ -163,7 +162,7 @@ def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = N
     if not low_w <= WAITING * busy_w:
         return None if unused is not None and unused > 0.08 else none
     found = _below(trace, (low_w + busy_w) / 2)
-    # Time below the threshold up to a moment, of which a wait that goes on into a pause has its part only.
+    # Time below the threshold until a moment; a wait that continues into a pause counts only in part.
     moments = np.column_stack([found[:, 0], found.sum(axis=1)]).ravel()
     waited = np.concatenate([[0.0], np.repeat(np.cumsum(found[:, 1]), 2)])[: len(moments)]
     within = np.zeros(1)
@@ -185,11 +184,11 @@ def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = N
     return Idle(share, float(np.median(longest)), float(middle) * level.seconds, shortest_s)
 
 
-# inside
+# helpers
 
 
 def _readings(trace: pl.DataFrame) -> tuple[Array, Array]:
-    """Times, ascending and each once, and the finite power readings at them."""
+    """Times, ascending and unique, and the finite power readings at them."""
     known = trace.select(pl.col("time_s").cast(pl.Float64), pl.col("power_w").cast(pl.Float64)).drop_nulls()
     times, power = known["time_s"].to_numpy(), known["power_w"].to_numpy()
     finite = np.isfinite(times) & np.isfinite(power)
@@ -198,7 +197,7 @@ def _readings(trace: pl.DataFrame) -> tuple[Array, Array]:
 
 
 def _edges(spans: pl.DataFrame) -> tuple[Array, Array]:
-    """Starts and ends, ascending; spans of no length are left out."""
+    """Starts and ends, ascending; spans of zero length are removed."""
     known = spans.select("start_s", "end_s").drop_nulls().filter(pl.col("end_s") > pl.col("start_s"))
     ordered = known.sort("start_s")
     return ordered["start_s"].to_numpy(), ordered["end_s"].to_numpy()
@@ -212,7 +211,7 @@ def _folded(number: Array, phase: Array, since_s: Array, power: Array) -> pl.Dat
 
 
 def _peaks(frame: pl.DataFrame, points: int) -> pl.DataFrame:
-    """The row of highest amplitude in each of `points` equal stretches of log period."""
+    """The row of highest amplitude in each of `points` equal intervals of log period."""
     if frame.height <= points:
         return frame
     period = frame["period_s"].log()
@@ -232,7 +231,7 @@ def _unused(trace: pl.DataFrame, from_s: float, to_s: float) -> float | None:
 
 
 def _below(trace: pl.DataFrame, threshold_w: float) -> Array:
-    """Stretches below a threshold (W), edges interpolated: (n, 2) of start and length (s), none in a gap."""
+    """Intervals below a threshold (W), edges interpolated: (n, 2) of start and length (s), none in a gap."""
     times, power = _readings(trace)
     low = np.concatenate([[False], power < threshold_w, [False]])
     # the first low reading, the first after the last

@@ -1,4 +1,4 @@
-"""How well readings at uneven times repeat with a period: its first harmonics, fitted by least squares."""
+"""Periodicity of readings at uneven times: the first harmonics of a period, fitted by least squares."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 MOST = 3  # harmonics: any number from two to four gives the same figures
-STEPS = 2.5  # between two readings, that a harmonic must last: at two the fit is nearly singular
+STEPS = 2.5  # shortest period of a harmonic, in intervals of the readings: at two the fit is nearly singular
 NEARBY_CYCLES = np.linspace(-0.5, 0.5, 11)  # frequencies near another one, in cycles over all readings
 
 
 class HarmonicFit(NamedTuple):
-    """Harmonics that were fitted to readings."""
+    """Harmonics fitted to readings."""
 
     frequency: float  # of the first one, in 1/s
     coefficients: Array  # of `waves`
-    left: float  # share of the readings' variance that they leave
+    left: float  # residual share of the readings' variance
 
 
 def resolved(seconds: float, step_s: float) -> list[int]:
-    """The first harmonics of a period that readings `step_s` apart can show; the first one in any case."""
+    """The first harmonics of a period that readings `step_s` apart can show; at least the first one."""
     return list(range(1, int(np.clip(seconds / (STEPS * step_s), 1, MOST)) + 1))
 
 
@@ -34,7 +34,7 @@ def waves(time_s: Array, frequency: float, harmonics: Sequence[int]) -> Array:
 
 
 def fit(time_s: Array, values: Array, frequency: float, harmonics: Sequence[int]) -> HarmonicFit:
-    """The harmonics of a frequency that fit readings best; times count from the first reading.
+    """The harmonics of a frequency that fit the readings best; times count from the first reading.
 
     Args:
         time_s: (n,).
@@ -49,7 +49,7 @@ def fit(time_s: Array, values: Array, frequency: float, harmonics: Sequence[int]
 
 
 def nearest(time_s: Array, values: Array, frequency: float, harmonics: Sequence[int]) -> HarmonicFit:
-    """The best fit within half a turn over all readings of a frequency.
+    """The best fit within half a cycle (over all readings) of a frequency.
 
     Args:
         time_s: (n,).
@@ -62,7 +62,7 @@ def nearest(time_s: Array, values: Array, frequency: float, harmonics: Sequence[
 
 
 def unexplained(time_s: Array, values: Array, frequencies: Array, harmonics: Sequence[int]) -> Array:
-    """The share of the values' variance that harmonics of each frequency (m,) leave, (m,).
+    """The residual share of the values' variance for harmonics of each frequency (m,), (m,).
 
     Args:
         time_s: (n,).

@@ -1,13 +1,13 @@
-"""Iterations of a training as a frame: where they are, what each took and cost, and the mean one.
+"""Iterations of a training as a frame: start, time and energy of each, and their means.
 
-    iterations(trace, periods)     found in the trace, from a period (`detect.find_periods`)
-    from_marks(marks)              marked by the training
+    iterations(trace, periods)     from the trace and a period (`detect.find_periods`)
+    from_marks(marks)              from the steps that the program reports
     per_iteration(frame)           the means with their uncertainty
-    compare(periods, marked)       both, against one another
+    compare(periods, marked)       comparison of both
 
-A frame covers a stretch of time without holes or overlaps, so its energies add up to the stretch's. Columns:
-`iteration` (its number; null for other stretches), `kind` ("iteration", "pause" between two, "other" at both
-ends, or the training's word: "evaluation", "checkpoint"), `start_s`, `end_s` (the trace's clock), `time_s`,
+A frame covers an interval without holes or overlaps, so its energies add up to the interval's. Columns:
+`iteration` (its number; null for other rows), `kind` ("iteration", "pause" between two, "other" at both ends,
+or the program's phase: "evaluation", "checkpoint"), `start_s`, `end_s` (the trace's clock), `time_s`,
 `energy_j`, `mean_power_w`.
 """
 
@@ -32,7 +32,7 @@ from .setting_parts import SettingPart, moved_by_itself
 from .vote import same
 
 Array = np.ndarray[Any, Any]
-# The joules between the moments that are given, one fewer than these; None where they are not known.
+# The joules between the given moments, one fewer than these; None if unknown.
 EnergiesBetween = Callable[[Array], Array | None]
 
 SCHEMA = pl.Schema({
@@ -40,25 +40,25 @@ SCHEMA = pl.Schema({
     "time_s": pl.Float64, "energy_j": pl.Float64, "mean_power_w": pl.Float64,
 })
 SLIVER_S = 1e-6
-# A marked iteration holds something else where it takes LONG times what all but a RARE share of them take.
+# A marked iteration contains other work if it takes LONG times as long as all except a RARE share of them.
 LONG, RARE = 2.0, 0.2
 # Correlations of neighbours that the interval of a mean allows for, -0.999 to 0.999, and the logarithm of
 # their reference prior, (1 - rho^2)^-1/2 (Berger and Yang, 1994), times the grid's spacing, 1 - rho^2.
 RHO = np.tanh(np.linspace(-3.8, 3.8, 121))
 LOG_PRIOR = 0.5 * np.log1p(-(RHO**2))
-# Evenly spaced: so many of the distances (a share) are off the usual one by so much of it at most.
+# Evenly spaced: at least this share of the distances is within this tolerance of the usual one.
 MOSTLY, UNEVEN = 0.75, 0.25
-EDGE = 0.3  # of an iteration: how far the first or last one may be off the usual length
+EDGE = 0.3  # of an iteration: tolerance for the length of the first or last one
 NINETY_TO_95 = 1.96 / 1.645
 CLOCK_NOTE = "the clock changed inside"
 SHOWN = 4  # settings that a note names
-ALIKE = 0.75  # of the match under the surest setting, from which iterations are recognised under another one
-SHORTER = (2, 3, 4)  # parts of an iteration, each of which may be another job's iteration
-CLEARLY = 0.3  # of a match, from which on it is another one
+ALIKE = 0.75  # share of the match under the surest setting that is required under another one
+SHORTER = (2, 3, 4)  # fractions of an iteration that may be another job's iteration
+CLEARLY = 0.3  # difference of a match that shows another shape
 
 
 class Span(NamedTuple):
-    """A stretch of one kind; an iteration's `number` may are at several pieces, around an evaluation."""
+    """An interval of one kind; several pieces around an evaluation may have an iteration's `number`."""
 
     kind: str
     start_s: float
@@ -68,10 +68,10 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentedIterations(HtmlFacts):
-    """The iterations of a window: a frame, their summary, and its trace's periods (None: not looked for).
+    """The iterations of a window: a frame, their summary, and its trace's periods (None: not searched).
 
-    `parts` are those of the window under each setting: one where no setting changed inside, none where that
-    is not known.
+    `parts` are those of the window under each setting: one if no setting changed inside, none if that is
+    unknown.
     """
 
     frame: pl.DataFrame
@@ -80,11 +80,11 @@ class SegmentedIterations(HtmlFacts):
     parts: tuple[SettingPart, ...] = ()
 
 
-# finding them
+# detection
 
 
 def _framed(spans: Sequence[Span], energies: EnergiesBetween | None) -> pl.DataFrame:
-    """Spans, which lie end to end, as a frame."""
+    """Adjacent spans as a frame."""
     starts, ends = np.array([span.start_s for span in spans]), np.array([span.end_s for span in spans])
     energy = energies(np.append(starts, ends[-1])) if energies is not None else None
     lengths = ends - starts
@@ -99,22 +99,22 @@ def iterations(
     trace: pl.DataFrame, periods: Periods, *, energies: EnergiesBetween | None = None,
     within_s: tuple[float, float] | None = None, parts: Sequence[SettingPart] = (),
 ) -> pl.DataFrame:
-    """The iterations of a trace, one row each, and what is none, in between; "other" without a period.
+    """The iterations of a trace, one row each, and other rows in between; only "other" without a period.
 
     Args:
         trace: As recorded (`trace.SCHEMA`); columns other than time and power may be missing.
-        periods: Of this trace or of a part of it.
-        energies: The energy; without it, energies are null.
-        within_s: Rows cover this stretch only; the whole trace where None.
-        parts: Where settings changed inside: their own periods are followed, as far as they have any.
+        periods: Periods of this trace or of a part of it.
+        energies: Known energies; without, energies are null.
+        within_s: Interval of the rows; None: the whole trace.
+        parts: Parts with different settings: each is cut by its own periods, if it has any.
 
     Raises:
-        UsageError: the trace has fewer than two power readings.
+        UsageError: The trace has fewer than two power readings.
     """
     known = _known(trace)
     if known.height < 2:
         raise UsageError(
-            f"iterations are cut out of power readings, and this trace has {known.height}; at least 2 are "
+            f"iterations are detected in power readings, and this trace has {known.height}; at least 2 are "
             "needed"
         )
     start_s, end_s = within_s or (float(known["time_s"][0]), float(known["time_s"][-1]))
@@ -130,19 +130,19 @@ def iterations(
 def with_periods(
     trace: pl.DataFrame, whole: Periods, parts: Sequence[SettingPart]
 ) -> tuple[Periods, tuple[SettingPart, ...]]:
-    """What to follow through a trace in which settings changed: its one period, or each part its own.
+    """Periods for a trace in which settings changed: one for all of it, or one per part.
 
-    A part whose period is not sure takes that of the surest part, or what of its own fits to that, where its
-    iterations are recognised by it.
+    A part without a sure period uses that of the surest part, or its own if that agrees, provided that its
+    iterations match.
 
     Args:
-        trace: Of the whole window.
-        whole: Found in all of it.
-        parts: With the result of each.
+        trace: Trace of the whole window.
+        whole: Periods of all of it.
+        parts: Parts with the periods of each.
 
     Returns:
-        The surest periods, and the parts: with the periods to follow, or with none, for one period to be
-            followed through all of them.
+        The surest periods, and the parts. The parts have the periods to follow, or none if one period is to
+            be followed through all of them.
     """
     single = tuple(replace(part, periods=None) for part in parts)
     asked = [
@@ -174,7 +174,7 @@ def with_periods(
 
 
 def _standing(periods: Periods | None) -> int:
-    """How much of a period is sure: nothing, that it is there, or also what it is."""
+    """Degree of certainty: none, of the period, or also of its role."""
     return 0 if periods is None else periods.rhythm_sure + periods.sure
 
 
@@ -187,15 +187,15 @@ def _followed(periods: Periods | None) -> Level | None:
 def _periods_in(
     known: pl.DataFrame, part: SettingPart, surest: SettingPart, detected: SettingPart, least: float
 ) -> Periods | None:
-    """The periods to follow in a part: its own where they are sure, else those of the surest part or of the
-    part of its setting in which a period was looked for, whichever its iterations match best.
+    """The periods to follow in a part: its own if they are sure. Otherwise those of the surest part, or of
+    the part of the same setting with a detection, by the better match of its iterations.
 
     Args:
         known: The trace.
-        part: Of which the periods are wanted.
-        surest: The part whose period is surest.
-        detected: The part of the same setting in which a period was looked for.
-        least: A match below this is none.
+        part: The part to cut.
+        surest: The part with the surest period.
+        detected: The part of the same setting in which a period was searched.
+        least: Lowest match that counts.
     """
     best, own = surest.periods, part.periods
     assert best is not None
@@ -205,7 +205,7 @@ def _periods_in(
     if part is surest or (part.detected and own is not None and own.rhythm_sure and fits):
         return own
     candidates: list[tuple[Periods, Level, SettingPart]] = []
-    # Where a clock stands still it may be the work that changed: an evaluation is not to be counted.
+    # With a constant clock the work may have changed: an evaluation must not be counted.
     if part.number == surest.number or part.other_limit(surest):
         candidates.append((best, level, surest))
     if part.number != surest.number and own is not None and mine is not None and fits:
@@ -222,8 +222,8 @@ def _periods_in(
 def _shorter_job(
     known: pl.DataFrame, part: SettingPart, where: SettingPart, level: Level, least: float
 ) -> bool:
-    """Whether another job runs in a part: one that takes a half or a third of an iteration's time fills them
-    as well, better than it does in the part `where` they were found.
+    """Whether another job runs in a part. Iterations of half or a third of the length then fit it as well,
+    and better than they fit the part `where` they were found.
     """
     for share in SHORTER:
         short = replace(level, seconds=level.seconds / share)
@@ -234,7 +234,7 @@ def _shorter_job(
 
 
 def _match(known: pl.DataFrame, part: SettingPart, level: Level) -> float:
-    """How well iterations of a level match one shape, at most 1, as a mean over the part."""
+    """Match of a level's iterations with one shape, at most 1, as a mean over the part."""
     rows = known.filter(pl.col("time_s").is_between(part.start_s, part.end_s))
     if rows.height < 2:
         return 0.0
@@ -242,7 +242,7 @@ def _match(known: pl.DataFrame, part: SettingPart, level: Level) -> float:
 
 
 def _through(known: pl.DataFrame, parts: Sequence[SettingPart]) -> list[Span]:
-    """The iterations of parts, each followed by its own period, numbered through; "other" where a part has
+    """The iterations of parts, each cut by its own period, numbered consecutively; "other" if a part has
     none.
     """
     spans: list[Span] = []
@@ -251,7 +251,7 @@ def _through(known: pl.DataFrame, parts: Sequence[SettingPart]) -> list[Span]:
         rows = known.filter(pl.col("time_s").is_between(part.start_s, part.end_s))
         if level is None or rows.height < 2:
             spans.append(Span("other", part.start_s, part.end_s))
-        else:  # what is not recognised may be idle time
+        else:  # may be idle time
             spans += _spans(_aligned(rows, level, ruled=False))
     return [span if span.number is None else span._replace(number=k) for k, span in enumerate(spans)]
 
@@ -262,7 +262,7 @@ def _spans(found: Alignment) -> list[Span]:
 
 
 def _known(trace: pl.DataFrame) -> pl.DataFrame:
-    """The finite readings of a trace that iterations are recognised by, each moment once and in order."""
+    """The finite readings of a trace for the detection of iterations, each moment once and in order."""
     read = ("time_s", "power_w", "utilisation", "memory_utilisation")
     known = trace.select(name for name in read if name in trace.columns)
     known = known.filter(pl.col("power_w").is_finite() & pl.col("time_s").is_finite())
@@ -270,7 +270,7 @@ def _known(trace: pl.DataFrame) -> pl.DataFrame:
 
 
 def _aligned(known: pl.DataFrame, level: Level, *, ruled: bool = True) -> Alignment:
-    """Iterations aligned by the power, or by a utilisation that has the clearer shape; else `ruled`."""
+    """Iterations aligned by the power, or by a utilisation with a clearer shape; else `ruled`."""
     times = known["time_s"].to_numpy()
     best: Alignment | None = None
     for name in ("power_w", "utilisation", "memory_utilisation"):
@@ -283,13 +283,13 @@ def _aligned(known: pl.DataFrame, level: Level, *, ruled: bool = True) -> Alignm
     if best is None or len(best.start_s) or not ruled:
         assert best is not None
         return best
-    # Nothing was alike enough to be followed (too few readings): the period's ruler is the best there is.
+    # Too few similar readings: evenly spaced iterations of this period are the best estimate.
     ruler = uniform_grid(known, level)
     return Alignment(ruler["start_s"].to_numpy(), ruler["end_s"].to_numpy(), 0.0)
 
 
 def _tiled(inner: Sequence[Span], start_s: float, end_s: float) -> list[Span]:
-    """Spans cut to a stretch, in order, with rows for what is between; iterations numbered from 0."""
+    """Spans cut to an interval, in order, with rows for the gaps; iterations numbered from 0."""
     trained = [span for span in inner if span.number is not None]
     begun_s, done_s = (trained[0].start_s, trained[-1].end_s) if trained else (end_s, start_s)
     spans: list[Span] = []
@@ -311,30 +311,30 @@ def _tiled(inner: Sequence[Span], start_s: float, end_s: float) -> list[Span]:
     return spans
 
 
-# being told them
+# reported steps
 
 
 def from_marks(
     marks: Marks, *, energies: EnergiesBetween | None = None, within_s: tuple[float, float] | None = None
 ) -> pl.DataFrame:
-    """The iterations between true marks, as a frame like that of `iterations`.
+    """The iterations between reported steps, as a frame like that of `iterations`.
 
     Args:
-        marks: Marks of a window. Time in a phase belongs to no iteration; where a few iterations are far
-            longer than usual without a phase, they are rows of kind "long iteration".
-        energies: The energy; without it, energies are null.
-        within_s: Rows cover this stretch; from the first mark to the last where None.
+        marks: Steps and phases of a window. Time in a phase belongs to no iteration. A few iterations that
+            are far longer than usual, outside of phases, become rows of kind "long iteration".
+        energies: Known energies; without, energies are null.
+        within_s: Interval of the rows; None: from the first step to the last.
 
     Raises:
-        UsageError: fewer than two marks, or marks that do not grow.
+        UsageError: Fewer than two steps, or steps that are not in ascending order.
     """
     if marks.count < 1:
-        raise UsageError(f"an iteration is between two marks, and there are {sum(map(len, marks.runs))}; "
+        raise UsageError(f"an iteration needs two steps, and there are {sum(map(len, marks.runs))}; "
                          "call step() once per iteration")
     borders = [at for run in marks.runs for at in run]
     if any(not before <= after for before, after in itertools.pairwise(borders)):
         raise UsageError(
-            "marks must be moments that grow; sort them, and give them in the trace's clock (seconds)"
+            "steps must be in ascending order; sort them, and use the trace's clock (seconds)"
         )
     start_s, end_s = within_s or (borders[0], borders[-1])
     runs = [list(run) for run in marks.runs]
@@ -361,8 +361,8 @@ def from_marks(
 
 
 def _without_long(inner: list[Span]) -> list[Span]:
-    """Spans in which a few iterations many times as long (unmarked checkpoints, compilations) are rows of
-    their own.
+    """Spans in which a few iterations many times as long (unreported checkpoints, compilations) are separate
+    rows.
     """
     lengths: dict[int, float] = {}
     for span in inner:
@@ -374,7 +374,7 @@ def _without_long(inner: list[Span]) -> list[Span]:
 
 
 def _with_edges(runs: list[list[float]], phases: Sequence[Phase], start_s: float, end_s: float) -> None:
-    """Add an iteration before the first mark or after the last (`step` ends the loop) of usual length."""
+    """Add an iteration of usual length before the first step or after the last (`step` ends the loop)."""
     lengths = np.diff(runs[0])
     usual_s = float(np.median(lengths))
     spent = [sum(each.end_s - each.start_s for each in phases if each.end_s <= runs[0][0]),
@@ -396,12 +396,12 @@ def per_iteration(
     """Mean time (s) and energy (J) of the iterations of a frame, with 95 % intervals (`mean_interval`).
 
     Args:
-        frame: Of `iterations` or `from_marks`.
+        frame: Result of `iterations` or `from_marks`.
         source: "detected" or "marks".
-        periods: Periods of the trace: adds levels that are no rows, and whether it is sure. Where a
-            period is sure, but not that it is the iteration, `levels` has its cycle and no iteration.
+        periods: Periods of the trace. They add levels without rows, and the certainty. If a period is sure,
+            but not that it is the iteration, `levels` has its cycle and no iteration.
         own_error_j: 95 % half width of the energy of all rows together; shared out over the iterations.
-        parts: Where settings changed inside: `levels` has the cost of iterations under each setting.
+        parts: Parts with different settings: `levels` has the cost of iterations under each setting.
     """
     grouped = frame.filter(pl.col("iteration").is_not_null()).group_by("iteration", maintain_order=True)
     single = grouped.agg(pl.col("time_s", "energy_j").sum(),
@@ -424,13 +424,13 @@ def per_iteration(
         if spread_j is not None or own_error_j is not None:
             half_j = math.hypot(spread_j or 0.0, (own_error_j or 0.0) / count)
     if detected is not None and detected.iteration is not None:
-        # A ruler's iterations all err alike: the period's own interval says what their lengths cannot.
+        # Evenly spaced iterations share one error: the period's own interval, not the spread of lengths.
         ruled = count <= 3 or float(np.ptp(single["time_s"].to_numpy()[1:-1])) < 1e-6 * seconds
         own_s = NINETY_TO_95 * detected.iteration.uncertainty_s / (1.0 if ruled else math.sqrt(count))
         half_s = max(half_s or 0.0, own_s)
         if ruled and energy_j is not None:
             half_j = math.hypot(half_j or 0.0, own_s / seconds * energy_j)
-    # Cycles and micro-steps are as long as under one of the settings.
+    # Cycles and micro-steps have the length of one of the settings.
     several = len({part.number for part in parts}) > 1
     costs = (*_costs(frame, None if several else periods), *_by_setting(frame, parts, "iteration"))
     reason = detected.reason if detected is not None and guessed else ""
@@ -469,8 +469,8 @@ def mean_interval(values: Array) -> tuple[float, float | None]:
 
 
 def _residual(rest: Array, weight: Array) -> tuple[Array, Array]:
-    """Shift of the mean of `rest` (0) for each correlation by least squares, and the weighted sum of squares;
-    the inverse of an AR(1) correlation matrix has three diagonals.
+    """Shift of the mean of `rest` (0) for each correlation by least squares, and the weighted sum of squares.
+    The inverse of an AR(1) correlation matrix has three diagonals.
     """
     shift = RHO * (rest[0] + rest[-1]) / weight
     squares = ((rest @ rest) * (1 + RHO**2) - 2 * RHO * (rest[1:] @ rest[:-1])
@@ -502,15 +502,15 @@ def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...
         costs.append(_cost("micro-step", total * parts, first.time_s, first.energy_j, 1 / parts))
     if (cycle := periods.cycle) is not None and whole_s >= 0.9 * cycle.seconds:
         count = int(whole_s / cycle.seconds + 0.1)
-        share = count * cycle.seconds / whole_s  # what a begun cycle holds is no cycle's
+        share = count * cycle.seconds / whole_s  # an incomplete cycle does not count
         energy_j = None if whole_j is None else share * whole_j
         costs.append(_cost("cycle", count, share * whole_s, energy_j, share * total / count))
     return tuple(costs)
 
 
 def _by_setting(frame: pl.DataFrame, parts: Sequence[SettingPart], name: str) -> list[LevelCost]:
-    """Time and energy of the iterations that began under each setting, which add up to all iterations'; none
-    where a clock moved by itself and they take no other time.
+    """Time and energy of the iterations that began under each setting, which add up to all iterations'. None
+    if a clock moved by itself and iteration times did not change.
     """
     begun = frame.filter(pl.col("iteration").is_not_null())
     at = np.searchsorted([part.start_s for part in parts], begun["start_s"].to_numpy(), side="right") - 1
@@ -528,7 +528,7 @@ def _by_setting(frame: pl.DataFrame, parts: Sequence[SettingPart], name: str) ->
 
 
 def _differ(means: Sequence[tuple[float, float | None]]) -> bool:
-    """Whether two means with their errors differ by more than those."""
+    """Whether two means with their errors differ significantly."""
     return any(
         abs(one - other) > math.hypot(half, other_half)
         for (one, half), (other, other_half) in itertools.combinations(means, 2)
@@ -545,7 +545,7 @@ def _every(frame: pl.DataFrame, kind: str) -> float | None:
         return None
     usual = float(np.median(apart))
     even = np.abs(apart - usual) <= max(1.0, UNEVEN * usual)
-    side_by_side = kind == "long iteration" and usual < 1  # a stretch of its own
+    side_by_side = kind == "long iteration" and usual < 1  # one interval
     if side_by_side or np.mean(even) < MOSTLY:
         return None
     return usual + (kind == "long iteration")
@@ -556,11 +556,11 @@ def _cost(name: str, count: int, time_s: float, energy_j: float | None, every: f
     return LevelCost(name, count, time_s, energy_j, time_s / count, each_j, every)
 
 
-# both, against one another
+# comparison of both
 
 
 def compare(detected: Periods, marked: IterationSummary) -> str:
-    """A sentence that compares the trace's own period with the marks'; empty where neither can be had."""
+    """A message that compares the trace's own period with the steps'; empty if either is missing."""
     if marked.seconds is None:
         return ""
     level = detected.iteration
@@ -569,10 +569,10 @@ def compare(detected: Periods, marked: IterationSummary) -> str:
     ratio = level.seconds / marked.seconds
     found = f"the power trace alone shows {level.seconds:.4g} s" + ("" if detected.sure else ", unsure")
     if same(ratio, 1.0):
-        return f"{found}: {100 * abs(ratio - 1):.1f} % off the marks"
+        return f"{found}: {100 * abs(ratio - 1):.1f} % off the reported steps"
     whole, part = round(ratio), round(1 / ratio)
     if whole >= 2 and same(ratio, whole):
         return f"{found}: {whole} marked iterations"
     if part >= 2 and same(ratio * part, 1.0):
-        return f"{found}: 1/{part} of a marked iteration"
-    return f"{found}, and the marks disagree"
+        return f"{found}: 1/{part} of a reported iteration"
+    return f"{found}, and the reported steps disagree"

@@ -1,8 +1,8 @@
-"""A window in parts: where a GPU's power limit or clocks were changed while a training ran.
+"""Divides a window into parts at changes of a GPU's power limit or clocks during a training.
 
-A training's iterations take another time after such a change, so that one period cannot follow them through
-the window. Limits are sampled as they are set. Of clocks only what a GPU runs at is known: a clock that
-stands still for seconds, and then at another frequency, was set; one that wavers follows the power.
+After such a change, iterations have another length, so that one period cannot follow them through the window.
+Limits are sampled as set. For clocks, only the actual frequency is known: a clock that is constant for
+seconds, and then constant at another frequency, was set. A clock that fluctuates follows the power.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ UNKNOWN = "an unknown setting"
 
 @dataclass(frozen=True, slots=True)
 class SettingPartParams:
-    """Constants of the parts, by hand."""
+    """Constants of the parts, set manually."""
 
-    limit_w: float = 0.5  # within which a power limit is the same
-    other: float = 0.02  # share from which on a clock is another one; one that stands still moves by half
-    held_s: float = 2.0  # how long it has to stand still; changes nearer than this are one
-    most: int = 40  # parts; what changes more often is not set by a person or a search
+    limit_w: float = 0.5  # tolerance within which power limits are equal
+    other: float = 0.02  # relative change that makes another clock; a constant one varies by half of it
+    held_s: float = 2.0  # minimum constant time; changes closer together than this are one
+    most: int = 40  # parts; a person or a search does not change settings more often
     # share by which a clock may move by itself (its temperature, lighter work), and by which an iteration may
-    # change more than clocks explain
+    # change beyond the effect of clocks
     slack: float = 0.15
 
 
@@ -44,10 +44,10 @@ PARAMS = SettingPartParams()
 
 @dataclass(frozen=True, slots=True)
 class SettingPart(HtmlFacts):
-    """A stretch of a window under one setting.
+    """An interval of a window under one setting.
 
-    `setting` is the setting, as far as it differs between the parts ("150 W"), and `number` its number.
-    `periods` were found in it, or in a longer part of the same setting. Unknown values are NaN.
+    `setting` names it, as far as it differs between the parts ("150 W"). Parts of one setting have the same
+    `number`. `periods` were found in it, or in a longer part of the same setting. Unknown values are NaN.
     """
 
     start_s: float
@@ -62,8 +62,8 @@ class SettingPart(HtmlFacts):
     changed: tuple[str, ...] = ()  # of `SETTINGS`, inside the window
 
     def may_take(self, seconds: float, other: SettingPart, other_s: float) -> bool:
-        """Whether iterations of `seconds` here may be those of `other_s` in another part: no change of clocks
-        makes them change by more than the clocks.
+        """Whether iterations of `seconds` here may be those of `other_s` in another part: a change of clocks
+        cannot change them by a larger factor than the clocks.
         """
         ratios = np.array(other.clocks) / np.array(self.clocks)
         known = ratios[np.isfinite(ratios)]
@@ -78,16 +78,16 @@ class SettingPart(HtmlFacts):
         return self.sm_clock_mhz, self.mem_clock_mhz
 
     def other_limit(self, other: SettingPart) -> bool:
-        """Whether a power limit is another one than in another part."""
+        """Whether a power limit differs from that of another part."""
         pairs = zip(self.limits_w, other.limits_w, strict=True)
         return any(abs(mine - theirs) > PARAMS.limit_w for mine, theirs in pairs)
 
 
 def setting_parts(traces: Sequence[pl.DataFrame], within_s: tuple[float, float]) -> tuple[SettingPart, ...]:
-    """The parts of a window, end to end; none where nothing was changed in it.
+    """Adjacent parts of a window; none if no setting changed in it.
 
     Args:
-        traces: Of the GPUs of a job (`trace.SCHEMA`); columns that are missing do not change.
+        traces: Traces of the GPUs of a job (`trace.SCHEMA`); missing columns do not change.
         within_s: Start and end of the window.
     """
     tables = [_table(trace, within_s) for trace in traces]
@@ -100,7 +100,7 @@ def setting_parts(traces: Sequence[pl.DataFrame], within_s: tuple[float, float])
 
 
 def whole_part(traces: Sequence[pl.DataFrame], within_s: tuple[float, float]) -> tuple[SettingPart, ...]:
-    """A window in which nothing was changed, as one part; none where settings changed too often for that."""
+    """A window without a change, as one part; none if settings changed too often."""
     tables = [_table(trace, within_s) for trace in traces]
     if len(_borders(_changes(tables), within_s)) > 2:
         return ()
@@ -108,14 +108,14 @@ def whole_part(traces: Sequence[pl.DataFrame], within_s: tuple[float, float]) ->
 
 
 def unknown_part(start_s: float, end_s: float) -> SettingPart:
-    """A stretch of which no setting is known."""
+    """An interval with unknown settings."""
     return SettingPart(start_s, end_s, "", (), math.nan, math.nan)
 
 
 def number_settings(parts: Sequence[SettingPart], changed: Collection[str]) -> tuple[SettingPart, ...]:
-    """Parts with the number and the name of their setting, as far as it `changed`: that of its first part, as
-    mean clocks are never quite the same. Where the limits distinguish all settings, the clocks, which follow
-    them, are not named.
+    """Parts with the number and the name of their setting, as far as it `changed`. The name is that of its
+    first part, because mean clocks are never exactly equal. If the limits identify all settings, the name
+    omits the clocks, which follow them.
     """
     found: list[SettingPart] = []
     first: list[SettingPart] = []
@@ -138,7 +138,7 @@ def limits_differ(parts: Sequence[SettingPart]) -> bool:
 
 
 def moved_by_itself(parts: Sequence[SettingPart]) -> bool:
-    """Whether nothing but clocks changed between parts, and so little that nobody needs to have set them."""
+    """Whether only clocks changed between parts, and so little that the GPU may have done it itself."""
     if any("power_limit_w" in part.changed for part in parts):
         return False
     clocks = np.array([part.clocks for part in parts])
@@ -160,7 +160,7 @@ def _describe(part: SettingPart, changed: Collection[str]) -> str:
 
 
 def _other(part: SettingPart, other: SettingPart, name: str) -> bool:
-    """Whether a setting is another one in another part, or known in one of them only."""
+    """Whether a setting differs in another part, or is known in one of them only."""
     if name == "power_limit_w":
         mine, theirs = np.array(part.limits_w), np.array(other.limits_w)
         if len(mine) != len(theirs):
@@ -176,8 +176,8 @@ def _other(part: SettingPart, other: SettingPart, name: str) -> bool:
 
 
 def _table(trace: pl.DataFrame, within_s: tuple[float, float]) -> dict[str, tuple[Array, Array]]:
-    """Moments (s) and readings of each setting in a window; of the clocks while the GPU was busy, none where
-    it mostly rested.
+    """Moments (s) and readings of each setting in a window. Clocks count only while the GPU was busy; none if
+    it was mostly idle.
     """
     inside = trace.filter(pl.col("time_s").is_between(*within_s))
     times = inside["time_s"].to_numpy()
@@ -204,7 +204,7 @@ def _changes(tables: Sequence[dict[str, tuple[Array, Array]]]) -> dict[str, list
 
 
 def _borders(changes: dict[str, list[float]], within_s: tuple[float, float]) -> list[float]:
-    """Where parts begin, and the end of the window."""
+    """Starts of the parts, and the end of the window."""
     start_s, end_s = within_s
     borders_s = [start_s]
     for at_s in sorted(itertools.chain(*changes.values())):
@@ -214,7 +214,7 @@ def _borders(changes: dict[str, list[float]], within_s: tuple[float, float]) -> 
 
 
 def _part(tables: Sequence[dict[str, tuple[Array, Array]]], start_s: float, end_s: float) -> SettingPart:
-    usual = {"power_limit_w": np.median}  # which a change that is no part of its own leaves as it is
+    usual = {"power_limit_w": np.median}  # unaffected by a change too short for a part of its own
     limits_w, *clocks = (
         [_usual(*table[name], start_s, end_s, usual.get(name, np.mean)) for table in tables]
         for name in SETTINGS
@@ -235,13 +235,13 @@ def _limit_changes(times: Array, limits_w: Array) -> list[float]:
 
 
 def clock_changes(times: Array, clocks: Array) -> list[float]:
-    """Moments at which a clock that stands still begins or ends, next to another one or a wavering one."""
+    """Moments at which a constant clock begins or ends, next to another one or a fluctuating one."""
     blocks = _blocks(times, clocks)
     found = []
     for (_, was, was_still), (first, now, now_still) in itertools.pairwise(blocks):
         if was_still and now_still:
             moved = abs(now[1] - was[1]) > PARAMS.other * max(now[1], was[1])
-        else:  # power makes a clock waver, lighter work raises it; nothing but a setting holds it low
+        else:  # power makes a clock fluctuate, lighter work raises it; only a setting keeps it low
             held, loose = (was, now) if was_still else (now, was)
             moved = held[1] < (1 - PARAMS.other) * loose[0]
         if moved:
@@ -250,7 +250,9 @@ def clock_changes(times: Array, clocks: Array) -> list[float]:
 
 
 def _blocks(times: Array, clocks: Array) -> list[tuple[int, tuple[float, float], bool]]:
-    """Stretches in which a clock stands still or wavers: first row, lowest tenth and median, is it still."""
+    """Intervals in which a clock is constant or fluctuates: first row, lowest tenth and median, is it
+    constant.
+    """
     if not len(clocks):
         return []
     borders, low, high = [0], float(clocks[0]), float(clocks[0])

@@ -1,11 +1,11 @@
-"""Follows the iteration period of a running job: looks for it, keeps step, notices changes.
+"""Tracks the iteration period of a running job: searches for it, follows it, detects changes.
 
-    looking   the detector is asked at growing durations until two of its answers agree (`search`)
-    locked    stretches of new readings are compared with the known shape (`phase_lock`); drift is followed
+    looking   the detector runs at growing durations until two of its answers agree (`search`)
+    locked    new readings are compared with the known shape (`phase_lock`); drift is followed
     changed   another workload, batch size or clock: the search begins again
-    none      looked for long enough and there is no period; still looked for, now and then
+    none      a long search found no period; it is repeated now and then
 
-The lock is held for as long as evaluations and checkpoints may plausibly take, and taken up again.
+The lock is kept for the plausible time of an evaluation or a checkpoint, and then continues.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class PeriodTrackerParams:
-    """Tuned constants of `PeriodTracker`, by hand; `benchmarks.tracking` scores it."""
+    """Tuned constants of `PeriodTracker`, set manually; `benchmarks.tracking` scores it."""
 
     idle_s: float = 2.0  # without work, after which a GPU is idle
-    # of the time that the period was followed, for which something else may be there before it is a new
-    # workload: nobody evaluates for a minute after ten seconds' training
+    # share of the tracked time after which different readings count as a new workload: a training of ten
+    # seconds has no evaluation of a minute
     hold_share: float = 0.3
-    # a period may drift by so much (logarithm) while it is followed, which the detector sees as one mean
+    # accepted drift of a period (logarithm) while it is followed, which the detector sees as one mean
     drift: float = 0.3
-    settle_s: float = 0.3  # after a change, sensors average over what was before and governors take a moment
+    settle_s: float = 0.3  # after a change: sensors average over earlier readings, and governors are slow
 
 
 PARAMS = PeriodTrackerParams()
@@ -46,7 +46,7 @@ PARAMS = PeriodTrackerParams()
 
 @dataclass(slots=True)
 class _Doubt:
-    """Something else than the known period, since when, and what speaks for a change."""
+    """Readings unlike the known period: since when, and the evidence for a change."""
 
     since_s: float
     evidence: str = ""
@@ -57,8 +57,8 @@ class _Doubt:
 class _Locked:
     """A period that is followed.
 
-    `found` is the detector's last answer and `anchor_s` the period in it; `observed_s` is until when readings
-    were compared, `good_s` until when they were alike, `unlike` how much has spoken against it since.
+    `found` is the detector's last answer and `anchor_s` the period in it. `observed_s` is the time of the
+    last comparison, `good_s` that of the last match, `unlike` the evidence against the period since.
     """
 
     lock: PhaseLock
@@ -79,14 +79,14 @@ class _Locked:
 
 
 class PeriodTracker:
-    """The period of one GPU's job, from a recorder's rows as they come, in constant memory.
+    """The period of one GPU's job, from a recorder's rows as they arrive, in constant memory.
 
-    `guard` asks for another polling interval where sampling alone could have made the period; off for
-    recorded traces, which nobody can sample again.
+    `guard` requests another polling interval if sampling alone could have caused the period. It is off for
+    recorded traces, which cannot be sampled again.
     """
 
     def __init__(self, detect: Detector = find_periods, *, guard: bool = True) -> None:
-        self.periods = Periods(reason="nothing was seen yet")
+        self.periods = Periods(reason="no readings yet")
         self.state, self.version = "looking", 0
         self._detect, self._guarded = detect, guard
         self._memory = Memory()
@@ -95,14 +95,14 @@ class PeriodTracker:
         self._due_s, self._busy_s, self._paused_s = -math.inf, math.nan, math.nan
         self._limit_w = math.nan
         self._notes: tuple[str, ...] = ()
-        self._aways: list[float] = []  # how long something else took, each time
-        self._away_s = math.nan  # when that began last
+        self._aways: list[float] = []  # duration of each interruption
+        self._away_s = math.nan  # start of the last one
 
-    # what is known
+    # results
 
     @property
     def wanted_interval_s(self) -> float | None:
-        """The polling interval that the guard against aliasing asks for now."""
+        """The polling interval that the guard against aliasing requests now."""
         return self._search.wanted_interval_s if self._search else None
 
     @property
@@ -114,21 +114,21 @@ class PeriodTracker:
 
     @property
     def text(self) -> str:
-        """One sentence: the known period (s), or how much longer the search takes."""
+        """One sentence: the known period (s), or the expected duration of the search."""
         level, now_s = main(self.periods), self._memory.newest_s
         if not math.isnan(self._paused_s):
             rest = f"; before, {_takes(self.periods, level, 'took')}" if level and self._locked else ""
             return f"paused: the GPU has been idle for {now_s - self._paused_s:.0f} s{rest}"
         if self._locked is not None and level is not None:
             doubt = self._locked.doubt
-            other = f"; something else for {now_s - doubt.since_s:.0f} s now" if doubt else ""
+            other = f"; different readings for {now_s - doubt.since_s:.0f} s now" if doubt else ""
             return f"{_takes(self.periods, level)}{other}"
         longer_s = self.periods.longer_s
         more = f"; about {max(longer_s, 1.0):.0f} s more are needed" if longer_s else ""
         return f"{self.periods.reason or 'looking'}{more}"
 
     def feed(self, rows: Array) -> None:
-        """Take in rows (dtype `recorder.ROWS`) that are newer than all before."""
+        """Add rows (dtype `recorder.ROWS`) that are newer than all before."""
         for first in range(0, len(rows), 1024):
             self._memory.add(rows[first : first + 1024])
             if math.isinf(self._due_s):
@@ -138,7 +138,7 @@ class PeriodTracker:
                 self._work(fresh, float(fresh["time_s"][-1]))
 
     def _work(self, fresh: Array, now_s: float) -> None:
-        # Changed settings and a GPU at rest are looked for twice per second.
+        # Changed settings and an idle GPU are checked twice per second.
         self._due_s = now_s + 0.5
         self._check_settings(fresh)
         if self._idle(fresh, now_s):
@@ -149,10 +149,10 @@ class PeriodTracker:
             self._run_search(self._search, now_s)
         self._due_s = max(self._due_s, now_s + 0.01)
 
-    # the GPU at rest, and put to other settings
+    # idle GPU and changed settings
 
     def _idle(self, fresh: Array, now_s: float) -> bool:
-        active = np.flatnonzero(~(fresh["utilisation"] <= 0))  # a GPU that reports nothing is busy
+        active = np.flatnonzero(~(fresh["utilisation"] <= 0))  # a GPU without this reading counts as busy
         if len(active):
             first_s, self._busy_s = float(fresh["time_s"][active[0]]), float(fresh["time_s"][active[-1]])
             if not math.isnan(self._paused_s):
@@ -160,7 +160,7 @@ class PeriodTracker:
             elif self._search is None and self._locked is None:
                 self._begin(first_s)
             return False
-        # A job with long iterations may wait for its data for more than two seconds of each.
+        # A job with long iterations may wait for its data for more than two seconds in each.
         patience_s = max(PARAMS.idle_s, self._locked.lock.seconds) if self._locked else PARAMS.idle_s
         if math.isnan(self._paused_s) and now_s - self._busy_s > patience_s:
             self._paused_s = self._busy_s
@@ -194,10 +194,10 @@ class PeriodTracker:
         else:
             self._locked.doubt.evidence = evidence
 
-    # looking
+    # search
 
     def _begin(self, from_s: float, first_s: float = SEARCH_PARAMS.first_s) -> None:
-        """Begin the search for a period in what comes after `from_s`, forgetting all before."""
+        """Begin the search for a period in readings after `from_s`, and discard all before."""
         self._search = Search(from_s, self._detect, guarded=self._guarded, first_s=first_s)
         self._locked = None
         self._aways.clear()
@@ -216,10 +216,10 @@ class PeriodTracker:
         self.state = "none" if search.hopeless else "looking"
         self._say(found)
 
-    # locked
+    # tracking
 
     def _take_up(self, found: Periods, level: Level, rows: Array, now_s: float) -> None:
-        # Time from one new reading to the next: repeated looks at one refresh tell nothing new.
+        # Time from one new reading to the next: repeated polls of one refresh give no new information.
         step_s = float(np.nanmax([*aliasing.intervals(rows), 1e-3]))
         power_w, from_s = rows["power_w"].astype(np.float64), float(rows["time_s"][0])
         lock = phase_lock.learn(rows["time_s"], power_w, level.seconds, level.phase_s, step_s)
@@ -233,7 +233,7 @@ class PeriodTracker:
             return
         rows, lock, doubt = self._memory.since(locked.observed_s), locked.lock, locked.doubt
         locked.observed_s = now_s
-        # A hole in the samples: where in an iteration the job goes on is not known.
+        # A gap in the samples: the job's position in its iteration afterwards is unknown.
         if len(rows) < phase_lock.PARAMS.least_readings // 2:
             locked.doubt = doubt or _Doubt(now_s)
             return
@@ -245,7 +245,8 @@ class PeriodTracker:
             else:
                 self._hold(locked, doubt, now_s)
             return
-        # A one-sided cumulative sum (Page, Biometrika 41, 1954): one very odd stretch, or a few odd ones.
+        # A one-sided cumulative sum (Page, Biometrika 41, 1954): one very unlike interval, or several of
+        # them.
         locked.unlike = max(0.0, locked.unlike + odd - 1.0)
         if odd < 1.3:
             locked.lock = phase_lock.follow(lock, compared, now_s)
@@ -269,14 +270,14 @@ class PeriodTracker:
         self._publish(locked)
 
     def _hold(self, locked: _Locked, doubt: _Doubt, now_s: float) -> None:
-        """Decide whether a period that is not in the readings is away for a while, or over."""
+        """Decide whether a period that is missing in the readings is interrupted or over."""
         away_s = now_s - doubt.since_s
         lately = self._memory.since(doubt.since_s - 20.0)
         doubt.evidence = doubt.evidence or buffer.other_clock(lately, doubt.since_s)
         followed_s = doubt.since_s - locked.since_s
         least_s, most_s = SEARCH_PARAMS.hopeless_s, SEARCH_PARAMS.rarest_s
         held_s = float(np.clip(PARAMS.hold_share * followed_s, least_s, most_s))
-        if doubt.evidence:  # after a pause the first iterations are often slow ones
+        if doubt.evidence:  # after a pause the first iterations are often slow
             held_s = min(held_s, (2.0 if doubt.pause else 0.9) * locked.stretch_s)
         if away_s > held_s:
             why = doubt.evidence or f"another period or none since {doubt.since_s:.1f} s"
@@ -290,30 +291,30 @@ class PeriodTracker:
 
     @staticmethod
     def _until_review_s(found: Periods, observed_s: float) -> float:
-        """How soon the detector is asked again: for the role of a period as often as for a period."""
+        """Time until the next detection: for the role of a period as often as for a period."""
         if found.sure:
             return min(max(observed_s, 10.0), 600.0)
         return min(max(0.5, (SEARCH_PARAMS.coming - 1) * observed_s), SEARCH_PARAMS.rarest_s)
 
     def _review(self, locked: _Locked, now_s: float) -> None:
-        """Ask the detector again, with more data: for a cycle, or another level as the iteration."""
+        """Run the detector again, with more data: for a cycle, or another level as the iteration."""
         locked.review_s = now_s + self._until_review_s(locked.found, now_s - locked.from_s)
         rows = self._memory.since(locked.from_s)
         found = self._detect(buffer.frame(rows))
         level = main(found)
         if level is None or not found.rhythm_sure:
-            if not locked.lock.telling:  # nothing but an old answer speaks for it
+            if not locked.lock.telling:  # an old answer is its only evidence
                 self._begin(max(locked.from_s, now_s - 30.0))
                 self._say(found.doubted(found.reason, found.longer_s))
             return
         if same(level.seconds, locked.lock.seconds):
-            if not locked.found.sure:  # followed since few periods: with more of them its shape is clearer
+            if not locked.found.sure:  # tracked since few periods: with more of them its shape is clearer
                 self._take_up(found, level, rows, now_s)
                 return
-            if found.sure:  # a role that was sure stays until another one is
+            if found.sure:  # a sure role is kept until another one is sure
                 locked.found = found
             locked.anchor_s = level.seconds
-        # Another level, if its role is sure; what differs by less has drifted.
+        # Another level, if its role is sure; a smaller difference is drift.
         elif found.sure and abs(math.log(level.seconds / locked.lock.seconds)) > PARAMS.drift:
             middle_s = 0.5 * (rows["time_s"][0] + now_s)
             half = main(self._detect(buffer.frame(rows[rows["time_s"] > middle_s])))
@@ -325,10 +326,10 @@ class PeriodTracker:
                 return
         self._publish(locked)
 
-    # saying it
+    # reports
 
     def _publish(self, locked: _Locked) -> None:
-        """The detector's levels, carried along with what was followed since."""
+        """The detector's levels, updated by later tracking."""
         lock, level = locked.lock, main(locked.found)
         ratio = lock.seconds / locked.anchor_s
         followed = tuple(
@@ -342,7 +343,7 @@ class PeriodTracker:
         notes = [*(note for note in periods.notes if note not in self._notes), *self._notes]
         if self._aways:
             mean_s = sum(self._aways) / len(self._aways)
-            notes.append(f"{len(self._aways)} times something else for about {mean_s:.1f} s, the last one at "
+            notes.append(f"{len(self._aways)} interruptions of about {mean_s:.1f} s, the last at "
                          f"{self._away_s:.1f} s, then the same iteration again: evaluations or checkpoints")
         self.periods = replace(periods, notes=tuple(notes))
         self.version += 1
@@ -352,7 +353,7 @@ class PeriodTracker:
 
 
 def _takes(periods: Periods, level: Level, verb: str = "takes") -> str:
-    """What is followed: an iteration, or a period whose role is not the iteration's or not sure."""
+    """The followed level: an iteration, or a period whose role is different or uncertain."""
     if periods.sure:
         return f"one {level.name} {verb} {_seconds(level)}"
     inside = "; the iterations inside it are too fast for this sensor" if periods.cycle_sure else ""

@@ -1,4 +1,4 @@
-"""One answer from several GPUs of one job: one's doubt is another's evidence."""
+"""One answer from several GPUs of one job: the evidence of one GPU resolves the doubt of another."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .detect import PARAMS as DETECTOR_PARAMS
 
 @dataclass(frozen=True, slots=True)
 class PeriodVoteParams:
-    """Tuned constants of the vote, by hand."""
+    """Tuned constants of the vote, set manually."""
 
-    same: float = 0.05  # of the longer of two periods that are one: detectors are scored so too
+    same: float = 0.05  # of the longer of two equal periods: detectors are scored with the same tolerance
 
 
 PARAMS = PeriodVoteParams()
@@ -26,13 +26,14 @@ def same(a_s: float, b_s: float) -> bool:
 
 
 def vote(founds: Sequence[Periods]) -> Periods:
-    """What GPUs of one job show together: the surest answer, unless another GPU is as sure of another period.
+    """The joint answer of the GPUs of one job: the surest one, unless another GPU is as sure of another
+    period.
 
-    A period of which no GPU is sure alone is sure where most of them show it, and its role where they agree
-    on that too.
+    If no single GPU is sure of a period, it is sure if most of them show it. Its role is sure if they agree
+    on that, too.
 
     Args:
-        founds: One answer of `find_periods` a GPU, at least one.
+        founds: One answer of `find_periods` per GPU, at least one.
     """
     best = max(founds, key=_certainty)
     if len(founds) == 1 or best.rhythm is None:
@@ -48,7 +49,7 @@ def vote(founds: Sequence[Periods]) -> Periods:
     shown = [level for found in founds for level in found.levels if _same(level, best.rhythm)]
     if 2 * len(shown) <= len(founds) or fmean(level.rhythm for level in shown) < DETECTOR_PARAMS.role_sure:
         return best
-    # of those who would report it: another's answer would speak of another of its levels
+    # only GPUs with this level: other answers would refer to another of their levels
     agreed = [(found, found.rhythm) for found in founds if found.rhythm and _same(found.rhythm, best.rhythm)]
     owner, level = max(agreed, key=lambda each: each[1].confidence)
     role = sum(each.role for each in shown if each.name == level.name) / len(shown)

@@ -1,4 +1,4 @@
-"""Earlier measurements of a job, as curves that a search weighs by their fit.
+"""Earlier measurements of a job, as curves that a search weights by their fit.
 
 A curve is time and energy of one job at some settings of a card, in units of its own. It is weighed against
 the thought that it is of another job, by how well either foretells this run's measurements. As long as that
@@ -20,7 +20,7 @@ from .objective import Objective
 from .space import SettingSpace
 
 SAME_SD = 0.01  # relative, by which the same setting differs from run to run
-ELSEWHERE_SD = 0.05  # the same of another card, at settings that are alike relative to the highest
+ELSEWHERE_SD = 0.05  # the same on another card, at equal settings relative to the highest
 AGREED, CONTRADICTED = 4.0, -2.0  # log odds that a curve is of this job (docs/validation/limits.md)
 OTHER_JOB = 0.3  # sd of ln time and energy between jobs, for each ln of clock or limit below the highest
 NEAR, NEAR_ELSEWHERE = 0.012, 0.04  # in ln clock or limit, within which two settings are one
@@ -46,7 +46,7 @@ class EarlierCurve:
 
     @property
     def sd(self) -> float:
-        """Relative standard deviation by which a run of today may differ."""
+        """Relative standard deviation of a run today."""
         return SAME_SD if self.elsewhere is None else ELSEWHERE_SD
 
 
@@ -55,10 +55,10 @@ class PlacedCurve:
     """A curve at rows of a space.
 
     Attributes:
-        rows, logs: Where it was measured, and (ln time, ln energy) there.
-        sd: Relative, by which this run may differ.
-        depths: How far below the highest clock or limit each row lies, in ln.
-        expected: ln time, ln energy and their sds at other rows too, where somebody has worked them out.
+        rows, logs: Measured rows, and (ln time, ln energy) there.
+        sd: Relative standard deviation of this run from the curve.
+        depths: Difference of each row to the highest clock or limit, in ln.
+        expected: ln time, ln energy and their sds at other rows too, if they were computed.
     """
 
     rows: np.ndarray
@@ -88,7 +88,7 @@ def place(curve: EarlierCurve, settings: Sequence[Setting], top: Setting) -> Pla
     if not len(mine):
         return None
     apart = np.abs(mine[:, None] - theirs[None, :]).max(axis=2)
-    apart = np.nan_to_num(apart, nan=math.inf)  # a knob that one names, and of which nothing is known
+    apart = np.nan_to_num(apart, nan=math.inf)  # a knob that only one names, with an unknown default
     nearest = apart.argmin(axis=1)
     near = np.flatnonzero(apart.min(axis=1) <= (NEAR if curve.elsewhere is None else NEAR_ELSEWHERE))
     rows: dict[int, int] = {}  # each of the curve's points counts once, at the row that is nearest to it
@@ -117,11 +117,11 @@ def place_in(curves: Iterable[EarlierCurve], space: SettingSpace) -> list[Placed
 
 
 class EarlierRuns:
-    """Curves of earlier runs of a job, and what this run's measurements make of them.
+    """Curves of earlier runs of a job, and their agreement with this run's measurements.
 
     Attributes:
-        open: Those of which nothing is known yet, the one to be tried first in front.
-        agreed: Those that the measurements bear out.
+        open: Undecided curves, the one to be tried first in front.
+        agreed: Curves that the measurements confirm.
     """
 
     def __init__(self, curves: Iterable[PlacedCurve] = ()) -> None:
@@ -178,7 +178,7 @@ class EarlierRuns:
         return self.open[0] if self.open and not self.agreed and not self._tried else None
 
     def tried(self) -> None:
-        """Its best setting is tried, or nothing of it is worth that."""
+        """Record that its best setting was tried, or that no trial of it is worth its cost."""
         self._tried = True
 
 
@@ -186,14 +186,14 @@ def best_row(
     curve: PlacedCurve, reference: int, measured: tuple[float, float], objective: Objective,
     max_slowdown: float | None,
 ) -> int:
-    """The setting that was best in an earlier run, within the bound; the reference where none was better.
+    """The best setting of an earlier run, within the slowdown limit; the reference if none was better.
 
     Args:
         curve: The earlier run.
         reference: Row of the setting that a slowdown is relative to.
         measured: Time (s) and energy (J) there, now.
-        objective: What to minimise.
-        max_slowdown: Allowed share of additional time; None for no bound.
+        objective: The cost to minimise.
+        max_slowdown: Allowed share of additional time; None for no limit.
     """
     at = {int(row): logs for row, logs in zip(curve.rows, curve.logs, strict=True)}
     top = at.get(reference, curve.logs[curve.logs[:, 0].argmin()])
@@ -215,7 +215,7 @@ def log_odds(curve: PlacedCurve, measured: Mapping[int, tuple[float, float, floa
     weights = 1 / (own[:, 2:] ** 2 + before[:, 2:] ** 2)
     shares = weights / weights.sum(axis=0)
     off = own[:, :2] - before[:, :2]
-    rest = off - (shares * off).sum(axis=0)  # nobody knows the unit
+    rest = off - (shares * off).sum(axis=0)  # the unit is unknown
     depths = curve.depths[rows][:, None]
     other = (OTHER_JOB * (depths - (shares * depths).sum(axis=0))) ** 2
     variance = np.maximum(1 / weights - 1 / weights.sum(axis=0), 1e-9)
@@ -224,7 +224,7 @@ def log_odds(curve: PlacedCurve, measured: Mapping[int, tuple[float, float, floa
 
 
 def _places(settings: Iterable[Setting], top: Setting) -> np.ndarray:
-    """ln limit, SM clock and memory clock relative to the top, (settings, 3); NaN where nobody knows."""
+    """ln limit, SM clock and memory clock relative to the top, (settings, 3); NaN if unknown."""
     highest = (top.power_limit_w, top.sm_clock_mhz, top.mem_clock_mhz)
     rows = []
     for each in settings:

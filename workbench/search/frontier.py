@@ -1,8 +1,7 @@
-"""The energy-time frontier: what nothing beats in both time and energy, and how sure that is.
+"""The energy-time frontier: points that no other beats in both time and energy, with their certainty.
 
-A frame of points has `time_s` and `energy_j` per row, lower is better in both, and what else is in it stays
-with its row; `time_sd_s` and `energy_sd_j` are standard errors. Only points for the same work can be
-compared.
+A frame of points has `time_s` and `energy_j` per row, and lower is better in both. Other columns stay with
+their row; `time_sd_s` and `energy_sd_j` are standard errors. Only points for the same work can be compared.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ FAR = 4.0  # standard errors by which a point must be beaten not to be drawn at 
 
 
 def check(points: pl.DataFrame) -> pl.DataFrame:
-    """The points as numbers, after a look at each.
+    """The points as numbers, checked.
 
     Raises:
-        UsageError: no points, a column that is missing, or a value that is not finite or below zero; names
-            row and value.
+        UsageError: No points, a missing column, or a value that is not finite or below zero. The message
+            names row and value.
     """
     for column in ("time_s", "energy_j"):
         if column not in points.columns:
@@ -44,7 +43,7 @@ def check(points: pl.DataFrame) -> pl.DataFrame:
             row = int(bad[0])
             raise UsageError(
                 f"row {row} has a {column} of {values[row]:g} {unit}; a run takes a finite {column} above 0 "
-                f"{unit}. Leave out what was not measured ({len(bad)} of {len(values)} rows)"
+                f"{unit}. Remove rows without a measurement ({len(bad)} of {len(values)} rows)"
             )
     return points
 
@@ -62,7 +61,7 @@ def on_frontier(time_s: np.ndarray, energy_j: np.ndarray) -> np.ndarray:
 
 @checked
 def frontier(points: pl.DataFrame) -> pl.DataFrame:
-    """The rows that nothing beats in both time and energy, fastest first; of equal rows the first.
+    """The rows that no other beats in both time and energy, fastest first; of equal rows the first.
 
     >>> points = pl.DataFrame({"time_s": [1.0, 2.0, 2.0, 3.0], "energy_j": [9.0, 5.0, 7.0, 6.0]})
     >>> frontier(points)["energy_j"].to_list()
@@ -132,7 +131,7 @@ def knee(front: pl.DataFrame) -> int:
 
 
 def nearest(front: pl.DataFrame, time_s: float, energy_j: float) -> int:
-    """Row nearest to a point, both axes in shares of it: where a selection goes when the frontier changed."""
+    """Row nearest to a point, both axes in shares of it: the new selection after a change of the frontier."""
     times, energies = _axes(front)
     return int(np.argmin(np.log(times / time_s) ** 2 + np.log(energies / energy_j) ** 2))
 
@@ -142,9 +141,9 @@ class Distance:
     """Distance of a point from a frontier.
 
     Attributes:
-        energy_j: Joules that a configuration at most as slow would save; below 0 beyond the frontier, NaN
-            where the point is faster than all of it.
-        time_s: Seconds that one at most as hungry would save; NaN where it draws less than all.
+        energy_j: Joules that a configuration with at most its time would save; below 0 beyond the frontier,
+            NaN if the point is faster than all of it.
+        time_s: Seconds that one with at most its energy would save; NaN if it draws less than all.
     """
 
     energy_j: float
@@ -152,7 +151,7 @@ class Distance:
 
 
 def distance(front: pl.DataFrame, time_s: float, energy_j: float) -> Distance:
-    """Joules and seconds that a point lies above the measured configurations (no mixing of two)."""
+    """Joules and seconds of a point above the measured configurations (without mixtures of two)."""
     times, energies = _axes(front)
     slower, hungrier = times <= time_s, energies <= energy_j
     return Distance(

@@ -1,8 +1,8 @@
 """Objectives: one number of a time and an energy, lower is better.
 
 Every objective is a frozen value with `cost(time_s, energy_j)`, which also takes arrays, and `degree`: a run
-that is k times as long costs k**degree as much. That is all that a policy needs to split the cost of a run
-into epochs and the cost of an epoch (Zeus, NSDI'23, section 3.2).
+that is k times as long costs k**degree as much. With these, a policy can split the cost of a run into epochs
+and the cost of an epoch (Zeus, NSDI'23, section 3.2).
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ class EnergyDelay:
 
 @dataclass(frozen=True, slots=True)
 class EnergyWithin:
-    """Least energy among what takes at most `slowdown` x `reference_time_s`; all else costs infinitely much.
+    """Least energy among runs of at most `slowdown` x `reference_time_s`; all others have infinite cost.
 
-    The reference is a time for the same work: of an epoch where epochs are compared, of a run where runs are.
+    The reference is a time for the same work: of an epoch for epochs, of a run for runs.
     """
 
     degree: ClassVar[int] = 1
@@ -117,7 +117,7 @@ class EnergyWithin:
 
     def __post_init__(self) -> None:
         if not self.slowdown >= 1:
-            raise UsageError(f"the slowdown bound is {self.slowdown:g}; 1 allows none, 1.05 allows 5 %")
+            raise UsageError(f"the slowdown limit is {self.slowdown:g}; 1 allows none, 1.05 allows 5 %")
         if not self.reference_time_s > 0:
             raise UsageError(f"the reference time is {self.reference_time_s:g} s; it must be above 0")
 
@@ -149,9 +149,9 @@ def resolve_objective(value: str | float | Objective, max_power_w: float | None,
     """The cost of a job on these GPUs.
 
     Args:
-        value: As `check_objective` returns it.
-        max_power_w: Highest power limit of one GPU; None where it is not known.
-        gpus: Number of GPUs whose energies the job's energy sums up.
+        value: Result of `check_objective`.
+        max_power_w: Highest power limit of one GPU; None if unknown.
+        gpus: Number of GPUs in the job's summed energy.
 
     Raises:
         UsageError: Zeus' cost needs the highest power limit, and the GPU reports none.
@@ -189,11 +189,11 @@ def check_iterations(kind: str, iterations: int, time_s: float, energy_j: float,
     """Check that whole iterations can have taken this time (s) and energy (J, with its 95 % error).
 
     Args:
-        kind: The measured thing, for the message.
-        iterations: Whole ones.
-        time_s: Of all of them.
-        energy_j: Of all of them.
-        error_j: 95 %.
+        kind: Type of the measurement, for the message.
+        iterations: Number of whole iterations.
+        time_s: Their total time.
+        energy_j: Their total energy.
+        error_j: Half width of its 95 % interval.
     """
     check_measured(time_s, energy_j)
     if iterations < 1 or not time_s > 0 or not energy_j > 0:

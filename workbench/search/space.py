@@ -1,7 +1,7 @@
-"""The settings that a search chooses among: SM and memory clocks that a card pairs, power limits, or both.
+"""The possible settings of a search: SM and memory clocks that a card pairs, power limits, or both.
 
-A space is finite; slowdown and saving are relative to its reference, what the GPU runs by default. A clock
-lock and a limit both lower the SM clock, so "both" is the clocks and, next to them, the limits.
+A space is finite. Slowdown and saving are relative to its reference, the GPU's default setting. A clock lock
+and a limit both lower the SM clock, so "both" has clocks and limits, but no combinations of them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SettingSpace:
                 "space; add it"
             )
         if len(set(self.settings)) != len(self.settings):
-            raise UsageError("a setting stands twice in this space; give each once")
+            raise UsageError("this space contains a setting twice; give each once")
 
     def __len__(self) -> int:
         return len(self.settings)
@@ -63,10 +63,10 @@ class SettingSpace:
         return self.rows[self.reference]
 
     def row(self, setting: Setting) -> int:
-        """The row of a setting; a power limit may be off by a watt, as drivers round.
+        """The row of a setting; a power limit may differ by a watt, because drivers round.
 
         Raises:
-            UsageError: a setting that is not of this space.
+            UsageError: A setting that is not in this space.
         """
         if setting in self.rows:
             return self.rows[setting]
@@ -96,7 +96,7 @@ class SettingSpace:
         return _relative([each.power_limit_w for each in self.settings], self.max_power_limit_w)
 
     def frame(self) -> pl.DataFrame:
-        """One row a setting; null = left to the driver."""
+        """One row per setting; null = left to the driver."""
         return knobs(self.settings)
 
 
@@ -113,7 +113,7 @@ def space_of(
     found = tuple(dict.fromkeys(settings))
     if not found:
         raise UsageError(
-            "there is no setting to choose among; give at least the one that the GPU runs by default"
+            "there is no setting to choose from; give at least the GPU's default setting"
         )
     chosen = reference if reference is not None else max(found, key=_height)
     limits = [each.power_limit_w for each in found if each.power_limit_w is not None]
@@ -126,20 +126,20 @@ def space_of(
 def space_from(
     limits: Limits, over: Over = "clocks", *, can_lock_memory: bool = True, step_w: float | None = None
 ) -> SettingSpace:
-    """The settings that a device takes.
+    """The settings that a device supports.
 
     Args:
         limits: The ranges of the device.
         over: "clocks": SM clocks at each memory clock. "power": limits at equal steps from the lowest to the
-            default. "both": the clocks, and the limits below the default next to them.
+            default. "both": the clocks, and the limits below the default.
         can_lock_memory: Whether memory clocks may be locked (Ampere and newer, nvml.h).
-        step_w: Between limits; by default 5 W, or a multiple that makes at most 60.
+        step_w: Distance of limits; by default 5 W, or a multiple that makes at most 60.
 
     Raises:
-        UsageError: there is nothing to set.
+        UsageError: The device has no setting to change.
     """
     if over not in ("power", "clocks", "both"):
-        raise UsageError(f"'{over}' is nothing to search over; choose power, clocks or both")
+        raise UsageError(f"a search over '{over}' is not possible; choose power, clocks or both")
     if step_w is not None and not (step_w > 0 and math.isfinite(step_w)):
         raise UsageError(f"power limits cannot be {step_w:g} W apart; give a step above 0 W")
     caps = _limits_w(limits, step_w)

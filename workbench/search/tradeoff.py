@@ -43,8 +43,8 @@ Z95 = 1.96
 
 
 class Collected(NamedTuple):
-    """Points (`POINTS`, a row a configuration), sentences about rows that could not be used, and jobs whose
-    batch sizes cannot be compared, because it is not known how much work each run did.
+    """Points (`POINTS`, one row per configuration), messages about unusable rows, and jobs whose batch sizes
+    cannot be compared, because the work of each run is unknown.
     """
 
     points: pl.DataFrame
@@ -55,10 +55,10 @@ class Collected(NamedTuple):
 def collect(frame: pl.DataFrame) -> Collected:
     """Any frame with `time_s` and `energy_j` as pooled points; repeats become one row with their spread.
 
-    Rows without a usable time and energy are left out, with a note; a prediction gives way to a measurement.
+    Rows without a usable time and energy are skipped, with a note. A measurement replaces a prediction.
 
     Raises:
-        UsageError: a column that is missing or no number, or not one usable row; names the error.
+        UsageError: A missing or non-numeric column, or no usable row. The message names the error.
     """
     if not isinstance(frame, pl.DataFrame):
         raise UsageError(f"expected a Polars DataFrame with time_s and energy_j, got {type_name(frame)}")
@@ -77,7 +77,7 @@ def collect(frame: pl.DataFrame) -> Collected:
         repeats=pl.when(pl.col("repeats") > 0).then(pl.col("repeats")).otherwise(1),
     )
     keys = [*KNOBS, "gpu", "job"]
-    if nameless:  # nothing tells them apart, so each is a configuration of its own
+    if nameless:  # without a name, each is a separate configuration
         return Collected(points.with_columns(pl.col("time_sd_s", "energy_sd_j").fill_null(0.0)), notes)
     measured = _pooled(points.filter(pl.col("measured")), keys)
     predicted = points.filter(~pl.col("measured"))
@@ -124,9 +124,9 @@ def _typed(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pooled(points: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Repeats of a configuration as one row each: means, standard errors, and how many there were.
+    """Repeats of a configuration as one row each: means, standard errors, and number of repeats.
 
-    The standard error is the larger of what the repeats' spread (two or more) and their own errors say.
+    The standard error is the larger of the repeats' spread (two or more) and their own errors.
     """
     return points.group_by(keys, maintain_order=True).agg(
         pl.col("time_s", "energy_j").mean(), _error("time_s", "time_sd_s"), _error("energy_j", "energy_sd_j"),
@@ -151,10 +151,10 @@ class FrontierAnalysis:
     Attributes:
         points: Rows of `POINTS`.
         front: Rows of the frontier, fastest first.
-        chance: Of each point, the probability of lying on the frontier.
-        reference: Row of the GPU's default; None where none of the points is it.
+        chance: Probability of each point to be on the frontier.
+        reference: Row of the GPU's default; None if it is not among the points.
         why: How the reference was found, or why there is none.
-        max_power_w: What eta prices a second at.
+        max_power_w: Power at which eta prices time.
     """
 
     points: pl.DataFrame
@@ -191,13 +191,13 @@ class FrontierAnalysis:
 
     @property
     def slowdowns(self) -> np.ndarray:
-        """Of the frontier's rows, the least bound on the slowdown that allows each; the fastest's is 0."""
+        """For each row of the frontier, the smallest slowdown limit that allows it; 0 for the fastest."""
         shares = self.frontier["time_s"].to_numpy() / (self.reference_time_s * (1 + 1e-9)) - 1
         return np.maximum(shares, 0.0) * (np.arange(len(shares)) > 0)
 
     @property
     def reference_time_s(self) -> float:
-        """The default's time; the fastest point's where there is no default."""
+        """The default's time; without a default, the fastest point's."""
         row = int(self.front[0]) if self.reference is None else self.reference
         return float(self.points["time_s"][row])
 
@@ -266,7 +266,7 @@ def _reference(points: pl.DataFrame, default: Configuration | None) -> tuple[int
     # The highest of each knob that was turned; null is the driver's own and the highest.
     top = rows.sort(knobs, descending=True, nulls_last=False).row(0, named=True)
     free = rows.filter(pl.all_horizontal(pl.col(name).eq_missing(top[name]) for name in knobs))
-    # Savings are against what the GPU does by itself; where that was not measured, its prediction.
+    # Savings are relative to the GPU's default; if it was not measured, to its prediction.
     why = "predicted, not measured"
     if free["measured"].any():
         turned = any(top[name] is not None for name in knobs)
@@ -327,8 +327,8 @@ def choose(
         frame: Observations, as `collect` takes them.
         eta: Weight of energy, 0 to 1; None for least energy.
         max_slowdown: None for no limit.
-        default: What slowdowns are relative to; the frame's own where None.
-        max_power_w: Of the GPU, which prices time for eta.
+        default: Reference of slowdowns; None: the frame's own.
+        max_power_w: Power limit of the GPU, which prices time for eta.
 
     Raises:
         UsageError: as `collect` and `analyse_frontier`; or several jobs or GPUs in one frame, or an invalid
@@ -372,7 +372,7 @@ def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> tuple
     """
     was = before.points.row(row, named=True)
     keys = [*KNOBS, "gpu", "job"]
-    if all(was[name] is None for name in KNOBS):  # nothing names it but what it took
+    if all(was[name] is None for name in KNOBS):  # only its time and energy identify it
         keys += ["time_s", "energy_j"]
     same = after.points.with_row_index("row").filter(
         pl.all_horizontal(pl.col(key).eq_missing(was[key]) for key in keys)
@@ -383,12 +383,12 @@ def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> tuple
         return now, ""
     at = was if now is None else after.points.row(now, named=True)
     to = int(after.front[pareto.nearest(after.frontier, at["time_s"], at["energy_j"])])
-    why = "is no longer among the points" if now is None else "is not on the frontier any more"
+    why = "is no longer among the points" if now is None else "is no longer on the frontier"
     name, other = describe(configuration(before.points, row)), describe(configuration(after.points, to))
     return to, f"{name} {why}; the choice has moved to the nearest, {other}"
 
 
-# what a choice saves
+# savings of a choice
 
 
 UNITS = ("sample", "million tokens", "iteration", "epoch", "job", "run")
@@ -396,12 +396,12 @@ UNITS = ("sample", "million tokens", "iteration", "epoch", "job", "run")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The unit of work of a point's `time_s` and `energy_j`, and how many units epochs and jobs have.
+    """The unit of work of a point's `time_s` and `energy_j`, and the number of units of epochs and jobs.
 
     Attributes:
         unit: One of `UNITS`; a run is a job as well.
-        per_epoch: How many units an epoch has; None where that is not known. An epoch has one epoch.
-        epochs: How many epochs a job has.
+        per_epoch: Units per epoch; None if unknown. 1 for the unit "epoch".
+        epochs: Epochs per job.
     """
 
     unit: str = "run"

@@ -1,7 +1,7 @@
-"""The GPUs and the training workloads the simulator knows.
+"""The GPUs and the training workloads of the simulator.
 
-The batch-size laws, the A100's voltage curve and the RTX 3080 Ti come out of `python -m
-tools.fit_catalogue`, from these files (sha256):
+The batch-size laws, the A100's voltage curve and the RTX 3080 Ti come from `python -m tools.fit_catalogue`,
+which reads these files (sha256):
 
     f0b066dd1a451bd78f730e001ac3a7c411979bc7f0846f12c1a9fb604aa90628  zeus/summary_power_v100.csv
     158e9a6784b6e2d26710529b132cf173b227dc8688f4931c19a637bce2b7503b  zeus/summary_power_p100.csv
@@ -9,8 +9,7 @@ tools.fit_catalogue`, from these files (sha256):
     362bb134259443524cb6617bdb9f5309cf9952076670765e3c39e0bb12c456a7  clocks/perseus_a100_sxm_gpt3_175b.csv
     c09b0246a5e7d37e20f17b0b7e1965e4d80a32811b13104cc845f52a071563a9  clocks/rtx3080ti_kernels.csv
 
-Where a card's numbers are stated or scaled instead, its comment reports it: trust it for shape, not for
-watts.
+Comments mark cards whose numbers are assumed or scaled. For those, use the shape, not the watts.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ def _steps(highest_mhz: int, lowest_mhz: int, step_mhz: float) -> tuple[int, ...
 
 
 # Four cards have numbers fitted to the Zeus NSDI'23 traces (epoch time and mean power over 25 W steps of the
-# limit), on the workloads cifar100, librispeech and squad; the errors are those of every second limit, of
-# workloads that took no part in the fit, with time first. Those traces have no clock column: relative clocks
-# are inferred through the power. Gap power was held to what a waiting job draws; `benchmarks.physics` leaves
-# it free, which predicts averages better but is not what a meter shows between two iterations.
+# limit), on the workloads cifar100, librispeech and squad. The errors (time, then power) are those at every
+# second limit, on workloads outside the fit. Those traces have no clock column, so the fit infers relative
+# clocks from the power. Gap power is fixed to the power of a waiting job. `benchmarks.physics` fits it
+# instead, which predicts averages better but differs from a meter's reading between two iterations.
 
 # Fitted; 2.8 % and 1.6 %. The traced card's limits (100-250 W) are those of the PCIe board.
 _V100 = Card(
@@ -45,15 +44,15 @@ _V100 = Card(
     mem_clocks_mhz=(877,), idle_w=26.0, gap_w=38.3, static_w=35.5, knee=0.741, v_knee=0.827, x_min=0.114,
     degrees_per_w=0.16,
 )
-# Fitted; 2.3 % and 8.2 %, the latter from pure waiting (NCF draws 35 W, the fit says 39 W). `gap_w` here
-# is NCF's.
+# Fitted; 2.3 % and 8.2 %, the latter from pure waiting (NCF draws 35 W, the fit gives 39 W). `gap_w` here is
+# NCF's.
 _P100 = Card(
     key="P100", name="Tesla P100-PCIE-16GB", architecture="pascal", compute_capability=(6, 0),
     memory_bytes=16 * GIB, power_limit_w=(125.0, 250.0, 250.0), sm_clocks_mhz=_steps(1328, 544, 784 / 62),
     mem_clocks_mhz=(715,), idle_w=27.0, gap_w=35.0, static_w=50.0, knee=0.385, v_knee=0.796, x_min=0.341,
     degrees_per_w=0.17,
 )
-# Fitted; 5.3 % and 1.6 %, worst (11 % of time) at 125 W. What its memory clocks draw is assumed.
+# Fitted; 5.3 % and 1.6 %, worst (11 % of time) at 125 W. The power of its memory clocks is assumed.
 _A40 = Card(
     key="A40", name="NVIDIA A40", architecture="ampere-ga10x", compute_capability=(8, 6),
     memory_bytes=48 * GIB, power_limit_w=(100.0, 300.0, 300.0), sm_clocks_mhz=_steps(1740, 210, 15),
@@ -61,7 +60,7 @@ _A40 = Card(
     v_knee=0.826, x_min=0.131, mem_static_w=(30.0, 25.0, 19.0, 1.0, 0.0),
     mem_top_sm_mhz=(1740, 1740, 1740, 1740, 420), degrees_per_w=0.16,
 )
-# Fitted; 2.6 % and 0.7 %. What its memory clocks draw is assumed.
+# Fitted; 2.6 % and 0.7 %. The power of its memory clocks is assumed.
 _RTX6000 = Card(
     key="RTX6000", name="Quadro RTX 6000", architecture="turing", compute_capability=(7, 5),
     memory_bytes=24 * GIB, power_limit_w=(100.0, 260.0, 260.0), sm_clocks_mhz=_steps(2100, 300, 15),
@@ -71,8 +70,8 @@ _RTX6000 = Card(
 )
 # V/f curve and static power fitted to 8 forward and backward passes of GPT-3 175B and BLOOM on A100 SXM
 # (Perseus, SOSP'24), each at 34 clocks of 855..1350 MHz: 0.3 % mean error of time, 0.7 % of power; static
-# power is good to 20 W. Above 1350 MHz those cards sat at their limit, at 475 W. Gap and idle power are
-# stated.
+# power is good to 20 W. Above 1350 MHz those cards ran at their limit, at 475 W. Gap and idle power are
+# assumed.
 _A100 = Card(
     key="A100", name="NVIDIA A100-SXM4-80GB", architecture="ampere", compute_capability=(8, 0),
     memory_bytes=80 * GIB, power_limit_w=(100.0, 400.0, 400.0), sm_clocks_mhz=_steps(1410, 210, 15),
@@ -88,7 +87,7 @@ _H100 = Card(
     degrees_per_w=0.055,
 )
 # Fitted to 9 kernels at up to 26 pairs of clocks (GPU-FREQUENCY-DVFS): 4.7 % mean error of time, 4.0 % of
-# power. Static power at the lower memory clocks is part of that fit; idle power is stated.
+# power. Static power at the lower memory clocks is part of that fit; idle power is assumed.
 _RTX3080TI = Card(
     key="RTX3080TI", name="NVIDIA GeForce RTX 3080 Ti", architecture="ampere-ga10x",
     compute_capability=(8, 6), memory_bytes=12 * GIB, power_limit_w=(100.0, 350.0, 350.0),
@@ -97,8 +96,8 @@ _RTX3080TI = Card(
     mem_static_w=(55.2, 55.2, 30.9, 2.8, 0.0), mem_top_sm_mhz=(2100, 2100, 2100, 2100, 420),
     degrees_per_w=0.135,
 )
-# Not fitted: limits and clocks of the data sheet and of published dumps, the RTX 3080 Ti's way of sharing
-# power between cores and memory, a voltage curve as steep. Good for shape only.
+# Not fitted: limits and clocks of the data sheet and of published dumps, and the RTX 3080 Ti's power split
+# between cores and memory and its voltage slope. Good for shape only.
 _RTX4090 = Card(
     key="RTX4090", name="NVIDIA GeForce RTX 4090", architecture="ada", compute_capability=(8, 9),
     memory_bytes=24 * GIB, power_limit_w=(150.0, 450.0, 600.0), sm_clocks_mhz=_steps(3105, 210, 15),
@@ -114,7 +113,7 @@ CARDS: dict[str, Card] = {
 
 
 def card(name: str) -> Card:
-    """The card of that name, however it is spelled.
+    """The card of that name, in any spelling.
 
     >>> card("rtx 3080 ti").key, card("a100-80gb").key, card("Tesla V100-SXM2-32GB (simulated)").key
     ('RTX3080TI', 'A100', 'V100')
@@ -130,12 +129,12 @@ def card(name: str) -> Card:
     raise UnknownGpu(f"no simulated GPU is called {name!r}; there are {', '.join(CARDS)}")
 
 
-# Cards that are known by what was measured on them, by the key that `add` was given.
+# Cards known by measurements only, by the key given to `add`.
 _MEASURED: dict[str, Card] = {}
 
 
 def add(card: Card) -> Card:
-    """Let this process know a card by its key, of 1 to 15 letters. One of the same key is replaced."""
+    """Add a card to this process under its key of 1 to 15 letters. It replaces one of the same key."""
     _MEASURED[card.key] = card
     return card
 
@@ -153,13 +152,13 @@ PhaseKind = Literal["forward", "backward", "optimizer", "data", "evaluation", "c
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPhase:
-    """A stretch of a training run in which the card does one thing.
+    """An interval of a training run with one type of work.
 
     Attributes:
         time_s: Time at the highest clocks; a `load` of None takes that long at any clock.
-        load: The load of the card, or None while it waits.
-        utilisation: The driver's GPU utilisation, 0..1.
-        memory_utilisation: What its memory utilisation would show, 0..1.
+        load: The card's load, or None while it waits.
+        utilisation: GPU utilisation that the driver would report, 0..1.
+        memory_utilisation: Memory utilisation that the driver would report, 0..1.
     """
 
     name: str
@@ -177,13 +176,12 @@ class Workload:
     Attributes:
         samples: Training samples of an epoch.
         evaluation_samples: Samples of the evaluation after it.
-        batch_sizes: Allowed batch sizes.
-        fixed_bytes: Device memory independent of the batch size: weights, gradients, optimizer state,
-            context.
+        batch_sizes: Possible batch sizes of the job.
+        fixed_bytes: Device memory for any batch size: weights, gradients, optimizer state, context.
         sample_bytes: Device memory for each sample of a batch.
         checkpoint_bytes: Size of a checkpoint.
-        phases: Of an iteration, where they were measured and follow no law; then `card` is the key of the
-            card that it runs on.
+        phases: Measured phases of an iteration, if they follow no law; then `card` is the key of the card
+            that it runs on.
     """
 
     key: str
@@ -215,10 +213,10 @@ def _powers(low: int, high: int) -> tuple[int, ...]:
     return tuple(1 << i for i in range(low.bit_length() - 1, high.bit_length()))
 
 
-# Samples per epoch are the datasets' published sizes. SQuAD counts the features its 384-token windows make;
-# NCF sees four sampled negatives with each of 994,169 positives; Sentiment140 is taken whole, the only size
-# at which the traces' time per sample fits a 60-token BERT. Memory is chosen so that the largest batch Zeus
-# ran on the 32 GB V100 and on the 16 GB P100 fits there and the next larger one does not.
+# Samples per epoch are the datasets' published sizes. SQuAD counts the features of its 384-token windows.
+# NCF has four sampled negatives for each of 994,169 positives. Sentiment140 is complete, the only size at
+# which the traces' time per sample fits a 60-token BERT. Memory sizes follow from Zeus's runs: the largest
+# batch that ran on the 32 GB V100 and on the 16 GB P100 fits there, and the next larger one does not.
 WORKLOADS: dict[str, Workload] = {
     each.key: each
     for each in (
@@ -260,7 +258,7 @@ WORKLOADS: dict[str, Workload] = {
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """How an iteration's time and power depend on the batch size b.
+    """Time and power of an iteration as functions of the batch size b.
 
     The host launches an iteration's kernels in `overhead_s` while the GPU works on those before, and the
     slower of the two sets the pace. The GPU waits for its work on samples, a little longer for each in a
@@ -293,8 +291,8 @@ class Law:
         return paced_s - busy_s + self.host_s * batch_size**self.host_exponent, busy_s, load
 
 
-# How much of the time that no SM clock changes the memory clock decides; the traced cards have one memory
-# clock, so this is a guess that only the other cards feel.
+# Share of the memory clock in the time that does not depend on the SM clock. The traced cards have one memory
+# clock, so this is a guess that affects only the other cards.
 _MEMORY_OF_REST = 0.6
 
 # Fitted to all batch sizes and limits of the traces, CIFAR-100 with Adadelta. Mean error of time and of
@@ -324,10 +322,10 @@ LAWS: dict[tuple[str, str], Law] = {
 }
 
 
-# Cards relative to the V100: how fast they train, and their dynamic power. Scaled, not measured: speed is a
-# round figure of published FP32/TF32 training throughput of ResNet-50 and BERT; the dynamic power brings
-# heavy work to 100-110 % of the default limit at the highest clocks (the RTX cards' highest clocks, which no
-# load ever reaches, draw more).
+# Cards relative to the V100: training speed and dynamic power. Scaled, not measured: speed is a round figure
+# of published FP32/TF32 training throughput of ResNet-50 and BERT. The dynamic power brings heavy work to
+# 100-110 % of the default limit at the highest clocks (more on the RTX cards, whose highest clocks no load
+# reaches).
 _SCALES = {
     "A40": (1.2, 1.05), "RTX6000": (0.95, 0.84), "A100": (2.2, 1.62), "H100": (4.0, 2.75),
     "RTX3080TI": (1.3, 1.85), "RTX4090": (2.2, 2.1),
@@ -340,8 +338,8 @@ def law(card: Card, workload: Workload) -> Law:
         return fitted
     base = LAWS["V100", workload.key]
     speed, dynamic = _SCALES.get(card.key, (1.0, 1.0))
-    # A faster card sits in a newer host, which gains less: P100 to V100 it gained the square root of what the
-    # card did.
+    # A faster card is in a newer host, whose gain is smaller: from P100 to V100 it was the square root of the
+    # card's gain.
     host = speed**-0.5
     return replace(
         base, overhead_s=base.overhead_s * host, host_s=base.host_s * host, sample_s=base.sample_s / speed,
@@ -349,16 +347,16 @@ def law(card: Card, workload: Workload) -> Law:
     )
 
 
-# Shares of an iteration's busy time, and how SM-bound and how hungry each phase is relative to the mean load.
-# A backward pass does twice the arithmetic of a forward pass; an optimizer step streams the weights through
-# the memory.
+# Shares of an iteration's busy time, and each phase's SM-bound share and power relative to the mean load. A
+# backward pass does twice the arithmetic of a forward pass. An optimizer step streams the weights through the
+# memory.
 _FORWARD_SHARE, _FORWARD_COMPUTE, _FORWARD_POWER = 0.31, 1.0, 0.97
 _OPTIMIZER_SHARE, _OPTIMIZER_COMPUTE, _OPTIMIZER_POWER = 0.07, 0.3, 0.75
 _BACKWARD_SHARE = 1.0 - _FORWARD_SHARE - _OPTIMIZER_SHARE
 
 
 def _backward(forward: float, optimizer: float) -> float:
-    """The factor of the backward pass that leaves the mean load as it is."""
+    """The factor of the backward pass that keeps the mean load."""
     return (1.0 - _FORWARD_SHARE * forward - _OPTIMIZER_SHARE * optimizer) / _BACKWARD_SHARE
 
 
@@ -367,8 +365,8 @@ def iteration(card: Card, workload: Workload, batch_size: int) -> tuple[Workload
     """One training iteration: forward, backward, optimizer, and the wait for host and data.
 
     Raises:
-        UsageError: a workload or a card that is known by measurements alone, with another than the one they
-            were made with.
+        UsageError: A workload or a card that is known by measurements alone, in another combination than the
+            measured one.
     """
     if workload.phases or card.key in _MEASURED:
         if workload.card != card.key:
@@ -395,11 +393,11 @@ def iteration(card: Card, workload: Workload, batch_size: int) -> tuple[Workload
 
 @lru_cache(maxsize=1024)
 def evaluation(card: Card, workload: Workload, batch_size: int) -> tuple[WorkloadPhase, ...]:
-    """One batch of the evaluation after an epoch, `workload.evaluation_batches(batch_size)` times: forward
-    only.
+    """One batch of the evaluation after an epoch: forward only. An epoch has
+    `workload.evaluation_batches(batch_size)` of them.
 
-    The host has only the forward pass to launch, so the wait for it shrinks by as much; reading the data does
-    not.
+    The host launches only the forward pass, so the GPU's wait for it is shorter in proportion. The wait for
+    data is not.
     """
     if workload.phases:
         return ()
@@ -423,12 +421,12 @@ def checkpoint(workload: Workload) -> tuple[WorkloadPhase, ...]:
 
 
 def fits(card: Card, workload: Workload, batch_size: int) -> bool:
-    """Whether the job at this batch size fits the card's memory, of which the driver keeps some."""
+    """Whether the job at this batch size fits into the card's memory, without the driver's part."""
     return workload.memory_bytes(batch_size) <= usable_bytes(card)
 
 
 def usable_bytes(card: Card) -> int:
-    """What jobs may have of a card's memory."""
+    """Memory of a card that is available to jobs."""
     return card.memory_bytes - _DRIVER_BYTES
 
 
@@ -444,9 +442,9 @@ def busy(name: str, kind: PhaseKind, time_s: float, load: Load) -> WorkloadPhase
     """A phase of `time_s` seconds in which the card works all the time.
 
     Args:
-        name: Of the phase.
+        name: Name of the phase.
         kind: Forward, backward, ...
-        time_s: At the reference clocks.
+        time_s: Time at the reference clocks.
         load: Compute, memory and power.
     """
     return WorkloadPhase(name, kind, time_s, load, 1.0, round(min(1.0, 0.15 + load.memory), 3))

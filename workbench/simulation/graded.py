@@ -1,9 +1,9 @@
-"""Loads of graded intensity for a simulated card: what a model of the card is trained on.
+"""Loads of graded intensity for a simulated card: training data for a model of the card.
 
-Six families span what kernels do: arithmetic on tensor cores and without, streaming through the memory,
-stencils between the two, kernels too small to fill the card, and mixtures as trainings are. Each is graded in
-how much of its time the SM clock and the memory clock decide, in power, and in how long the card waits for
-its host between two iterations. None of them is one of the trainings of the catalogue.
+Six families cover the types of kernels: arithmetic with and without tensor cores, streaming through the
+memory, stencils between the two, kernels too small to fill the card, and mixtures as in trainings. Each
+family varies the time shares of SM clock and memory clock, the power, and the card's wait for its host
+between two iterations. None of them is a training of the catalogue.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from .catalogue import Workload, WorkloadPhase, busy
 from .physics import Card, Load
 
 Range = tuple[float, float]
-# kernels and a gap, at the highest clocks; short: gaps vary by 15 % and a measurement is to be of many
+# kernels and a gap, at the highest clocks; short: gaps vary by 15 %, and a measurement should include many
 CYCLE_S = 0.0346
-# cycles of an iteration, no multiple of a sensor's update: a stepped clock would meet it at one phase only
+# cycles of an iteration, no multiple of a sensor's update: otherwise a stepped clock would sample one phase
 TOGETHER = 5
-GAPS = (0.0, 0.0, 0.1, 0.25, 0.5, 0.8)  # shares of an iteration that the card waits
+GAPS = (0.0, 0.0, 0.1, 0.25, 0.5, 0.8)  # shares of an iteration in which the card waits
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Loads of one kind. Ranges from the first grade to the last.
+    """Loads of one family. Ranges extend from the first grade to the last.
 
     Attributes:
         compute: Share of the busy time bound by the SM clock.
-        memory: Share bound by the memory clock, of what compute leaves.
-        power: Over static power, relative to what the default limit leaves for it.
-        grades: How many there are.
+        memory: Share bound by the memory clock, of the time that compute leaves.
+        power: Power over static power, relative to the available power at the default limit.
+        grades: Number of grades.
     """
 
     name: str
@@ -59,8 +59,7 @@ def workloads(card: Card) -> list[tuple[str, Workload]]:
 
 def _workload(card: Card, family: Family, grade: int, shift: int) -> Workload:
     at = grade / max(1, family.grades - 1)
-    # Shares, power and waiting go through their ranges in orders of their own, or a model could not report
-    # one from the other.
+    # Shares, power and waiting vary in different orders, so that a model can separate their effects.
     compute = _between(family.compute, at)
     memory = (1.0 - compute) * _between(family.memory, _fold(grade, 0.618))
     span_w = card.power_limit_w[1] - card.static_w

@@ -1,4 +1,4 @@
-"""One GPU of a simulated job: its place next to other jobs, its phases, and the queue it works off."""
+"""One GPU of a simulated job: its share of the card, its phases, and its work queue."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _claims = itertools.count(1)
 
 
 class OutOfMemory(RuntimeError):
-    """The simulated GPU has not the memory for this batch size, or not next to the jobs that are there."""
+    """The simulated GPU does not have the memory for this batch size, alone or with its present jobs."""
 
 
 class Lane:
-    """One GPU of a job: its phases, and the queue that it works off."""
+    """One GPU of a job: its phases and its work queue."""
 
     def __init__(self, machine: Machine, gpu: int, workload: Workload, batch_size: int) -> None:
         self.machine, self.gpu, self.card = machine, gpu, machine.card(gpu)
@@ -38,31 +38,31 @@ class Lane:
                 f"{self.title} needs {self.memory_bytes / 2**30:.1f} GiB and "
                 f"{self.card.name} has {self.card.memory_bytes / 2**30:.0f} GiB; take a smaller batch size"
             )
-        self._queued: list[tuple[float, float, WorkloadPhase]] = []  # start, end, what
+        self._queued: list[tuple[float, float, WorkloadPhase]] = []  # start, end, phase
         self._generation = machine.state.generation(gpu)
         self._slot: int | None = None
         self._token = 0
-        self._rows: list[TimelineStretch] = []  # of the timeline, as others are to know it
+        self._rows: list[TimelineStretch] = []  # of the timeline, as published to other jobs
         self._until_s = -tenants.RESIDENT_S
-        self._crowd: tuple[tuple[int, float], ...] = ()  # who else runs here: token and utilisation
+        self._crowd: tuple[tuple[int, float], ...] = ()  # other jobs here: token and utilisation
         self._stretch = 1.0
         self._demands: dict[tuple[float | int | None, ...], Demand] = {}
 
-    # a place on the card
+    # share of the card
 
     def check_room(self) -> None:
-        """Whether the job fits next to those that are there. Raises OutOfMemory."""
+        """Whether the job fits together with the present jobs. Raises OutOfMemory."""
         there = tenants.present(self.machine.state, self.gpu)
         if self._slot is not None:
-            raise SimulationError(f"this job runs on simulated GPU {self.gpu} already; make another one")
+            raise SimulationError(f"this job runs on simulated GPU {self.gpu} already; create another one")
         used = sum(tenant.memory_bytes for tenant in there)
         if there and used + self.memory_bytes > catalogue.usable_bytes(self.card):
             held = [f"process {tenant.pid} holds {tenant.memory_bytes / 2**30:.1f} GiB" for tenant in there]
             free = max(0, catalogue.usable_bytes(self.card) - used) / 2**30
             raise OutOfMemory(
-                f"{self.title} needs {self.memory_bytes / 2**30:.1f} GiB and of the "
-                f"{self.card.memory_bytes / 2**30:.0f} GiB of {self.card.name} {free:.1f} GiB are free "
-                f"({', '.join(held)}); take a smaller batch size, or let one end"
+                f"{self.title} needs {self.memory_bytes / 2**30:.1f} GiB, and "
+                f"{free:.1f} of {self.card.memory_bytes / 2**30:.0f} GiB of {self.card.name} are free "
+                f"({', '.join(held)}); take a smaller batch size, or wait until a job ends"
             )
 
     def enter(self) -> None:
@@ -85,7 +85,7 @@ class Lane:
             self._publish_all(now_s, self._others(now_s - tenants.RESIDENT_S, rows=True))
 
     def _book(self) -> None:
-        """What the driver reports of processes: the memory of all jobs of each."""
+        """The driver's view of processes: the memory of all jobs of each."""
         state = self.machine.state
         there = tenants.present(state, self.gpu)
         mine = [tenant.memory_bytes for tenant in there if tenant.pid == os.getpid()]
@@ -100,8 +100,8 @@ class Lane:
         return [tenant for tenant in there if tenant.slot != self._slot and tenant.until_s > since_s]
 
     def _survey(self, *, again: bool = False) -> bool:
-        """Note who else runs here and how much longer this job takes next to them (`again`: its own demand is
-        another); whether they have changed.
+        """Record the other jobs here and this job's slowdown by them (`again`: its own demand has changed).
+        Returns whether they have changed.
         """
         if not self._crowd and tenants.alone(self.machine.state, self.gpu):
             return False
@@ -116,7 +116,7 @@ class Lane:
         return changed
 
     def _demand(self, knobs: dict[str, float | int | None]) -> Demand:
-        """What an iteration asks of the card at a setting."""
+        """The load of an iteration on the card at a setting."""
         key = tuple(knobs.values())
         if key not in self._demands:
             resident_w = operate(self.card, None, **knobs).power_w
@@ -129,10 +129,10 @@ class Lane:
             self._demands[key] = Demand(busy_s / whole_s, mean_w, max(over_w, default=0.0), resident_w)
         return self._demands[key]
 
-    # its queue
+    # work queue
 
     def changed(self) -> bool:
-        """Whether the setting, or who shares the card, has changed since this was last asked."""
+        """Whether the setting or the set of jobs on the card has changed since the last call."""
         generation = self.machine.state.generation(self.gpu)
         changed, self._generation = generation != self._generation, generation
         return self._survey(again=changed) or changed
@@ -150,7 +150,8 @@ class Lane:
         return end_s
 
     def requeue(self, from_s: float) -> float:
-        """Plan the rest after `from_s` again, under the present setting and next to the present jobs."""
+        """Plan the remaining work after `from_s` again, under the present setting and with the present jobs.
+        """
         left = [
             (replace(phase, time_s=phase.time_s * (end_s - max(from_s, start_s)) / (end_s - start_s)))
             for start_s, end_s, phase in self._queued if end_s > from_s
@@ -162,7 +163,7 @@ class Lane:
         return end_s
 
     def _publish(self, start_s: float, plan: Sequence[Planned]) -> None:
-        # Should this process die, the job's gap power must not go on for ever: a minute of it, then idle.
+        # If this process dies, the job's gap power must end: a minute of it, then idle.
         state = self.machine.state
         knobs = self._knobs(start_s)
         resident = operate(self.card, None, **knobs)
@@ -185,7 +186,7 @@ class Lane:
         self.machine.state.publish(self.gpu, start_s, tenants.compose(jobs, start_s, after), after)
 
     def _note(self, start_s: float, plan: Sequence[Planned], waiting: TimelineStretch) -> None:
-        """Put a plan into the rows that others see, in place of whatever lay after its start."""
+        """Write a plan into the published rows, and replace all rows after its start."""
         now_s = self.machine.state.now_s()
         kept = [row for row in self._rows if row.start_s < start_s]
         passed = max((number for number, row in enumerate(kept) if row.start_s <= now_s), default=0)

@@ -1,8 +1,8 @@
-"""The learning curve of a simulated training: the power model gives the cost of an epoch, this their number.
+"""Accuracy of a simulated training: the number of epochs to a target. The power model gives their cost.
 
-Epochs to a given accuracy follow E(b) = E0 x (1 + b/Bc + Bs/b): beyond a critical batch size more samples a
-step buy nothing (McCandlish et al., arXiv 1812.06162), and small batches are noisy. Runs scatter around that,
-as seeds do (Zeus, NSDI'23, section 4.3).
+Epochs to a given accuracy follow E(b) = E0 x (1 + b/Bc + Bs/b). Beyond a critical batch size, more samples
+per step bring no gain (McCandlish et al., arXiv 1812.06162), and small batches are noisy. Runs scatter around
+that curve, as with random seeds (Zeus, NSDI'23, section 4.3).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ TARGET = 0.6
 
 
 class Accuracy:
-    """The validation accuracy of one run after each of its epochs; it gets to `target` and no further.
+    """The validation accuracy of one run after each of its epochs; it ends at `target`.
 
     Args:
-        batch_size: That the run trains with.
-        target: Where it ends.
-        seed: Of the scatter between runs.
+        batch_size: Batch size of the run.
+        target: Final accuracy.
+        seed: Random seed of the scatter between runs.
     """
 
     def __init__(self, batch_size: int, *, target: float = TARGET, seed: int = 0) -> None:
@@ -37,7 +37,7 @@ class Accuracy:
         self.needed = epochs_to_target(batch_size) * random.Random(seed).lognormvariate(0.0, SCATTER)
 
     def after_epoch(self) -> float:
-        """The accuracy when one epoch more is done."""
+        """The accuracy after one more epoch."""
         self.epochs += 1
         return float(self.target * min(1.0, self.epochs / self.needed) ** STEEP)
 
@@ -52,7 +52,7 @@ def epochs_to_target(batch_size: int) -> float:
 
 
 def shorter(workload: str, samples: int) -> Workload:
-    """A named workload with an epoch of so many samples, for jobs run to their end while one waits."""
+    """A named workload with an epoch of so many samples, short enough to wait for its end."""
     if samples < 1:
         raise UsageError(f"an epoch needs at least one sample, not {samples}")
     whole = named(workload)

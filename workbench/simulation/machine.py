@@ -1,10 +1,10 @@
-"""Simulated machines: made, attached to, stepped, hurt and removed.
+"""Creates, attaches, steps, breaks and removes simulated machines.
 
     machine = simulate(["A100", "V100"])          # real time; other processes find it through the environment
-    machine = simulate("H100", stepped=True)      # time moves when a test reports it
+    machine = simulate("H100", stepped=True)      # time advances when a test calls step()
 
-A machine is a file in shared memory (`state`) and an NVML that answers from it (`nvml_library`). Nothing here
-is ever chosen for the user: without a call, or the environment variable, there are no simulated GPUs.
+A machine is a file in shared memory (`state`) and an NVML that answers from it (`nvml_library`). There are no
+simulated GPUs without a call, or the environment variable.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ SENSORS = {
     "ada": SensorModel(8, 0.100, 0.100, 1.0, 0.100),
     "hopper": SensorModel(9, 0.100, 0.025, 1.0, 0.100),
 }
-# Reading over truth as published for these models or their nearest relative (same source); 1.0 where nothing
-# is known.
+# Ratio of reading to true power, as published for these models or their nearest relative (same source); 1.0
+# where it is unknown.
 GAIN = {"P100": 1.005, "A100": 0.945, "A40": 0.95, "RTX6000": 0.938, "RTX3080TI": 0.955, "RTX4090": 0.957}
-NOISE = 0.003  # per update; without it readings repeat exactly and tools that drop repeats go blind
+NOISE = 0.003  # per update; without it readings repeat exactly, and tools that drop repeats get no data
 UTILISATION_WINDOW_S = 1 / 6
 GOVERNOR_DELAY_S = 0.1
 
 
 class Machine:
-    """A simulated machine of this process: its state, its clock, and what can be done to it."""
+    """A simulated machine of this process: its state, its clock, and its controls."""
 
     def __init__(self, library: SimulatedLibrary) -> None:
         self.library = library
@@ -76,12 +76,12 @@ class Machine:
 
     @property
     def replayed(self) -> bool:
-        """Whether it replays a recording; then nothing can run on it."""
+        """Whether it replays a recording; then no job can run on it."""
         return self.library.recording is not None
 
     @property
     def owned(self) -> bool:
-        """Whether this process made the machine, and so takes it away in the end."""
+        """Whether this process created the machine, and therefore removes it."""
         return self._owner == (os.getpid(), int(processes.namespace() or 0))
 
     def card(self, gpu: int) -> Card:
@@ -98,7 +98,7 @@ class Machine:
         )
 
     def gain(self, gpu: int) -> float:
-        """Reading of the card's sensors over the true value."""
+        """Ratio of the card's power readings to true power."""
         return float(self.state.card(gpu, "gain"))
 
     def true_energy_j(self, gpu: int, from_s: float, to_s: float) -> float:
@@ -110,17 +110,17 @@ class Machine:
         self.clock.step(seconds)
 
     def lose(self, gpu: int, code: int = 15) -> None:
-        """Let a GPU fall off the bus (15) or need a reset (16); 0 brings it back."""
+        """Make a GPU fall off the bus (15) or need a reset (16); 0 restores it."""
         self.state.set_control(gpu, "lost", code)
 
     def close(self) -> None:
-        """Take the simulated GPUs from this process and the environment, and, if made here, the disk."""
+        """Remove the simulated GPUs from this process and the environment, and their file if created here."""
         path = self.state.path
         if os.environ.get(ENVIRONMENT_VARIABLE) == str(path):
             del os.environ[ENVIRONMENT_VARIABLE]
         if nvml_library.installed() is self.library:
             nvml_library.uninstall()
-        if self.owned:  # told before: another machine in its place has closed this one's memory
+        if self.owned:  # read earlier: a machine that replaced this one has closed its memory
             with contextlib.suppress(OSError):
                 path.unlink()
 
@@ -129,27 +129,27 @@ def create(
     cards: str | Sequence[str], path: str | os.PathLike[str], *, stepped: bool = False, scale: float = 1.0,
     latency_s: float = 0.0, privileged: bool = True, seed: int | None = None,
 ) -> Path:
-    """Write the file of a new machine with these cards, idle since its time 0; returns where, as `path` may
-    have no space.
+    """Write the file of a new machine with these cards, idle since its time 0. Returns the file's path, which
+    differs from `path` if there is no space.
 
     Args:
-        cards: Names of the catalogue ("A100"), separated by commas or as a list; among them names of what
-            makes all of them rough ("part-time", see `rough`).
+        cards: Names of the catalogue ("A100"), separated by commas or as a list. Names from `rough`
+            ("part-time") make all of them irregular.
         stepped: The clock moves only when stepped.
-        scale: How much faster than real time the clock runs.
-        latency_s: Time that every driver call takes, in real seconds.
+        scale: Speed of the clock relative to real time.
+        latency_s: Duration of every driver call, in real seconds.
         privileged: Whether power limits and clocks may be set.
-        seed: Of sensor noise and phases; None draws one.
+        seed: Random seed of sensor noise and phases; None: a random one.
 
     Raises:
-        UnknownGpu: a card that the catalogue does not have.
-        SimulationError: no card, too many, a scale that is no positive number, or no space for it.
+        UnknownGpu: A card that the catalogue does not have.
+        SimulationError: No card, too many, a scale that is not a positive number, or no space.
     """
     names = [name for name in (cards.split(",") if isinstance(cards, str) else list(cards)) if name.strip()]
     names, header, changed = rough.split(names)
     if not 1 <= len(names) <= MAX_GPUS:
         raise SimulationError(
-            f"{len(names)} simulated GPUs asked for; 1 to {MAX_GPUS} can be had, for example `A100,V100`"
+            f"{len(names)} simulated GPUs requested; use 1 to {MAX_GPUS}, for example `A100,V100`"
         )
     if not scale > 0:
         raise SimulationError(f"the clock's speed must be a positive number, not {scale:g}")
@@ -179,8 +179,8 @@ def _write_card(state: MachineState, gpu: int, card: Card, rng: random.Random) -
     sensor = SENSORS[card.architecture]
     lacks = {*sensor.lacks, *card.lacks} | ({"mem_lock"} if len(card.mem_clocks_mhz) < 2 else set())
     low_w, default_w, high_w = card.power_limit_w
-    # The seed says how a card behaves, not which card it is: two processes that simulate the same one do not
-    # hold one another's. Nothing says that power and energy refresh together: the counter has its own lag.
+    # The seed determines the behaviour of a card, not its identity. Two processes that simulate the same card
+    # do not share it. Power and energy need not refresh together: the counter has its own lag.
     identity = uuid.UUID(int=rng.getrandbits(128) ^ os.getpid(), version=4)
     values = {
         "name": f"{card.name} (simulated)", "uuid": f"GPU-{identity}", "key": card.key, "index": gpu,
@@ -211,7 +211,7 @@ def _eight(clocks_mhz: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def idle(card: Card) -> tuple[float, int, int, float, float, int]:
-    """The segment of a GPU with nothing to do: power, clocks, utilisation, event reasons."""
+    """The segment of an idle GPU: power, clocks, utilisation, event reasons."""
     return (card.idle_w, card.sm_clocks_mhz[-1], card.mem_clocks_mhz[-1], 0.0, 0.0, 0x1)
 
 
@@ -222,8 +222,8 @@ def simulate(
 
     Args:
         cards: Names of GPU models, one string with commas or a list.
-        recording: What `replay.load` or `replay.of_traces` gave, to be replayed instead of cards.
-        options: Of `create`.
+        recording: Result of `replay.load` or `replay.of_traces`, replayed instead of simulated cards.
+        options: Arguments of `create`.
     """
     _shared_memory.sweep()
     path = _shared_memory.directory() / f"workbench-gpus-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -232,7 +232,7 @@ def simulate(
     else:
         path, count = path.with_name(f"{path.name}{replay.SUFFIX}"), len(recording[0]["gpus"])
         call_s = recording[0].get("call_us", 0) / 1e6
-        options["latency_s"] = call_s if call_s > 1e-3 else 0.0  # a shorter sleep takes longer than it states
+        options["latency_s"] = call_s if call_s > 1e-3 else 0.0  # a shorter sleep takes longer than requested
         path = create(["A100"] * count, path, privileged=False, **options)
         replay.put(path, recording)
     try:

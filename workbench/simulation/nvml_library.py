@@ -1,10 +1,9 @@
-"""An NVML that is not there: is in place of `pynvml.nvmlLib` and answers from the simulated machine's
-memory.
+"""A simulated NVML that replaces `pynvml.nvmlLib` and answers from the simulated machine's memory.
 
-`install()` puts it where pynvml keeps the loaded library, so that everything above runs unchanged: our own
-driver, and any other NVML program in the process. Each function takes what pynvml passes (handles, `byref`
-arguments, buffers) and returns an NVML code. Answers and error codes of functions follow nvml.h; a missing
-function is a missing symbol, as in an old driver.
+`install()` puts it where pynvml keeps the loaded library. Everything above runs unchanged: our own driver,
+and any other NVML program in the process. Each function takes pynvml's arguments (handles, `byref` arguments,
+buffers) and returns an NVML code. Answers and error codes follow nvml.h. A function without an implementation
+is a missing symbol, as in an old driver.
 
 Standard library and pynvml only: the sampling process imports this.
 """
@@ -32,13 +31,13 @@ NO_DATA, OTHER_VERSION, DRAM_UTILISATION = 21, 25, 10
 HIDDEN_BINDINGS = (
     "an old package named pynvml hides NVIDIA's bindings; pip uninstall pynvml, pip install nvidia-ml-py"
 )
-_INSTANCES = 0x100  # the handle of a GPU is its index and 1, that of its MIG instance so much more
+_INSTANCES = 0x100  # the handle of a GPU is its index plus 1; this offset gives its MIG instance
 _TDP, _UNLIMITED = 0xFFFFFF01, 0xFFFFFF02
 HOST_PIDS = 1 << 23  # above any process id of this system
 
 
 class MachineClock:
-    """The simulated machine's clock. Stepped, it moves only when somebody sleeps on it or steps it."""
+    """The simulated machine's clock. A stepped clock moves only during a sleep or a step."""
 
     def __init__(self, state: MachineState) -> None:
         self._state = state
@@ -53,7 +52,7 @@ class MachineClock:
 
     @property
     def scale(self) -> float:
-        """Seconds of this clock in a real one."""
+        """Seconds of this clock per real second."""
         return float(self._state.header("scale"))
 
     def sleep(self, seconds: float) -> None:
@@ -66,17 +65,17 @@ class MachineClock:
         """Move a stepped clock; listeners get the new time first and may stop at moments before it."""
         if not self.stepped:
             raise SimulationError(
-                "this simulated machine runs by itself; simulate(..., stepped=True) makes one to step"
+                "this simulated machine runs in real time; simulate(..., stepped=True) makes one to step"
             )
         if seconds < 0:
-            raise SimulationError(f"time does not go back ({seconds:g} s)")
+            raise SimulationError(f"time cannot go back ({seconds:g} s)")
         target_s = self() + seconds
         for listener in list(self.on_step):
             listener(target_s)
         self.show(target_s)
 
     def show(self, at_s: float) -> None:
-        """Set a stepped clock forward without calling anybody; for listeners."""
+        """Set a stepped clock forward without a call of listeners; for listeners."""
         self._state.set_header("stepped_now_s", max(at_s, self()))
 
     def unix_s(self, at_s: float) -> float:
@@ -84,7 +83,7 @@ class MachineClock:
 
 
 class SimulatedLibrary:
-    """What `ctypes.CDLL` is to real GPUs; the driver's door knows it by `simulated` and `clock`."""
+    """The counterpart of `ctypes.CDLL`; the driver module recognises it by `simulated` and `clock`."""
 
     simulated = True
 
@@ -92,9 +91,9 @@ class SimulatedLibrary:
         self.state = state
         self.clock = MachineClock(state)
         self._initialised = 0
-        self._pid = 0  # of the process that it works in, where it does not outlive a fork
+        self._pid = 0  # the process that it works in, if it does not outlive a fork
         self._latency_s, self._random = 0.0, random.Random(state.header("seed"))
-        # of GPM: under the number that stands for a sample its GPU and time, once it was taken
+        # GPM: GPU and time of each taken sample, by the number of the sample
         self._samples: dict[int, tuple[int, float] | None] = {}
         answers = {name[1:]: getattr(self, name) for name in dir(type(self)) if name.startswith("_nvml")}
         answers |= {name: partial(self._number, ask) for name, ask in NUMBERS.items()}
@@ -105,12 +104,12 @@ class SimulatedLibrary:
             answers |= {name: partial(call, name) for name in names if not name.startswith(_KEPT)}
         for name, answer in answers.items():
             setattr(self, name, self._guarded(name, answer))
-        # A plain function, as all are: pynvml sets attributes of its symbols, which a method has not.
+        # A plain function, as all are: pynvml sets attributes of its symbols, and a method has none.
         self.nvmlErrorString = lambda code: _ERRORS.get(int(code), "Unknown Error").encode()
 
     def _guarded(self, name: str, call: Callable[..., int]) -> Callable[..., Any]:
-        """The checks of every call: driver, initialisation, injected faults, a lost GPU, call latency, and
-        whether the GPU has the ability, and the process the right, that it needs.
+        """The checks of every call: driver, initialisation, injected faults, a lost GPU, call latency, the
+        required ability of the GPU, and the required right of the process.
         """
         ability, privileged = NEEDS.get(name, ""), name.startswith(_CHANGES)
         on_device = (
@@ -157,7 +156,7 @@ class SimulatedLibrary:
         return not self.state.header("unprivileged")
 
     def _slowly(self, call: Callable[..., int], *arguments: Any) -> int:
-        """A call that takes its time behind the driver's one lock, and is answered somewhere in it."""
+        """A call that takes time behind the driver's one lock, with its answer from some moment within."""
         spread = self.state.header("latency_spread")
         call_s = self._latency_s
         if spread:
@@ -170,7 +169,7 @@ class SimulatedLibrary:
         return answer
 
     def _spend(self, seconds: float) -> None:
-        """Let time pass within a call: real seconds, or the machine's where its clock is stepped."""
+        """Let time pass within a call: real seconds, or the machine's if its clock is stepped."""
         if self.clock.stepped:
             self.clock.show(self.clock() + seconds)
         else:
@@ -178,7 +177,7 @@ class SimulatedLibrary:
 
     @staticmethod
     def _on_instance(name: str, gpu: int, *arguments: Any) -> int:
-        """A MIG instance's answers: that it is one, and of which GPU; power and clocks are the GPU's."""
+        """Answers of a MIG instance: its type, and its GPU; power and clocks are the GPU's."""
         if name == "nvmlDeviceIsMigDeviceHandle":
             arguments[0]._obj.value = 1
             return OK
@@ -265,7 +264,7 @@ class SimulatedLibrary:
                 return _write_out(handle, gpu)
         return NOT_FOUND
 
-    # what the card is
+    # properties of the card
 
     def _nvmlDeviceGetName(self, gpu: int, buffer: Any, size: Any) -> int:
         return _text(buffer, size, self.state.card(gpu, "name"))
@@ -358,7 +357,7 @@ class SimulatedLibrary:
     def _nvmlDeviceGetFanSpeed(self, _gpu: int, *_arguments: Any) -> int:
         return UNSUPPORTED
 
-    # What monitors ask every card and log at length where the symbol is missing.
+    # Functions that monitors call for every card; a missing symbol would make them log at length.
     _nvmlDeviceGetDriverModel = _nvmlDeviceGetDriverModel_v2 = _nvmlDeviceGetFanSpeed
     _nvmlDeviceGetTotalEccErrors = _nvmlDeviceGetProcessUtilization = _nvmlDeviceGetFanSpeed
 
@@ -449,8 +448,8 @@ class SimulatedLibrary:
         return OK
 
 
-    # GPM, performance counters: two samples, and what happened between them. Hopper and newer have it; a GPU
-    # that is cut into MIG instances refuses, and so do all metrics but the memory's.
+    # GPM, performance counters: the activity between two samples. Hopper and newer have it. A GPU that is cut
+    # into MIG instances refuses, and so do all metrics except the memory's.
 
     def _nvmlGpmQueryDeviceSupport(self, gpu: int, support: Any) -> int:
         if support._obj.version != 1:
@@ -529,7 +528,7 @@ def _event_reasons(state: MachineState, gpu: int, now_s: float) -> int:
     return bits or (pynvml.nvmlClocksThrottleReasonGpuIdle if segment.utilisation == 0 else 0)
 
 
-# Functions that answer one number about a GPU, from the machine, the GPU and the time.
+# Functions that return one number about a GPU, from the machine, the GPU and the time.
 NUMBERS: dict[str, Callable[[MachineState, int, float], int]] = {
     "nvmlDeviceGetIndex": lambda _, gpu, now_s: gpu,
     "nvmlDeviceGetMinorNumber": lambda _, gpu, now_s: gpu,
@@ -547,12 +546,12 @@ NUMBERS: dict[str, Callable[[MachineState, int, float], int]] = {
     "nvmlDeviceGetPerformanceState": (
         lambda state, gpu, now_s: 0 if state.segment_at(gpu, now_s).utilisation > 0 else 8
     ),
-    "nvmlDeviceGetPowerManagementLimit": _enforced_limit_mw,  # what was asked for is field 192
+    "nvmlDeviceGetPowerManagementLimit": _enforced_limit_mw,  # field 192 is the requested limit
     "nvmlDeviceGetPowerManagementDefaultLimit": _LIMIT_FIELDS[189],
     "nvmlDeviceGetEnforcedPowerLimit": _enforced_limit_mw,
     "nvmlDeviceGetPowerManagementMode": lambda *_: 1,
 }
-# The ability of a GPU (`state.ABILITIES`) without which a function is not supported there.
+# The ability of a GPU (`state.ABILITIES`) that a function requires.
 NEEDS = {
     "nvmlDeviceGetPowerUsage": "power", "nvmlDeviceGetTotalEnergyConsumption": "energy",
     "nvmlDeviceGetUtilizationRates": "utilisation",
@@ -571,19 +570,20 @@ NEEDS = {
     "nvmlDeviceSetGpuLockedClocks": "sm_lock", "nvmlDeviceResetGpuLockedClocks": "sm_lock",
     "nvmlDeviceSetMemoryLockedClocks": "mem_lock", "nvmlDeviceResetMemoryLockedClocks": "mem_lock",
 }
-_CHANGES = ("nvmlDeviceSet", "nvmlDeviceReset")  # how the names of functions begin that need rights
-# What a replay answers as a simulated machine does.
+_CHANGES = ("nvmlDeviceSet", "nvmlDeviceReset")  # prefixes of functions that need rights
+# Functions that a replay answers as a simulated machine does.
 _KEPT = (*_CHANGES, "nvmlInit", "nvmlShutdown", "nvmlSystem", "nvmlDeviceGetCount", "nvmlDeviceGetHandleBy",
          "nvmlDeviceGetIndex", "nvmlDeviceGetMinor", "nvmlDeviceGetName", "nvmlDeviceGetUUID",
          "nvmlDeviceGetPciInfo")
 
 
 def install(path: str | os.PathLike[str]) -> SimulatedLibrary:
-    """Put the simulated machine at `path` where pynvml keeps its library; the same one twice is one library.
+    """Put the simulated machine at `path` where pynvml keeps its library. A repeated call returns the same
+    library.
 
     Raises:
-        SimulationError: this process has the real NVML (or another simulated machine in use) already, or an
-            old package in the place of NVIDIA's bindings.
+        SimulationError: This process already uses the real NVML or another simulated machine, or an old
+            package replaces NVIDIA's bindings.
     """
     if not hasattr(pynvml, "_nvmlGetFunctionPointer_cache"):
         raise SimulationError(HIDDEN_BINDINGS)
@@ -594,8 +594,8 @@ def install(path: str | os.PathLike[str]) -> SimulatedLibrary:
         present.state.close()
     elif present is not None:
         raise SimulationError(
-            "this process has the real NVML library loaded, and one process has the real GPUs or simulated "
-            "ones, never both; restart the kernel and choose the simulated GPUs first"
+            "this process has loaded the real NVML library, and cannot use simulated GPUs as well; "
+            "restart the kernel and choose the simulated GPUs first"
         )
     library = SimulatedLibrary(MachineState(path))
     pynvml.nvmlLib = library
@@ -604,7 +604,7 @@ def install(path: str | os.PathLike[str]) -> SimulatedLibrary:
 
 
 def uninstall() -> None:
-    """Leave pynvml as if no library had ever been loaded."""
+    """Restore pynvml to its state before any library was loaded."""
     if isinstance(pynvml.nvmlLib, SimulatedLibrary):
         pynvml.nvmlLib.state.close()
         pynvml.nvmlLib = None
@@ -618,13 +618,13 @@ def installed() -> SimulatedLibrary | None:
 
 
 def attach() -> SimulatedLibrary | None:
-    """The simulated machine that the environment names, installed; None where it names none."""
+    """The simulated machine that the environment names, installed; None if it names none."""
     path = os.environ.get(ENVIRONMENT_VARIABLE)
     return install(path) if path else installed()
 
 
 def _index(handle: Any, count: int) -> tuple[int, bool]:
-    """Which GPU a handle stands for (-1: none), and whether for a MIG instance of it."""
+    """The GPU of a handle (-1: none), and whether the handle is of a MIG instance of it."""
     number = _number_of(handle) - 1
     instance = _INSTANCES <= number < _INSTANCES + count
     number -= _INSTANCES if instance else 0

@@ -1,15 +1,16 @@
-"""How fast and how hungry a GPU is at a power limit and a pair of clocks.
+"""Speed and power of a GPU at a power limit and a pair of clocks.
 
-One busy phase is described at the card's highest clocks (`Load`); `operate` computes it for other settings.
-With x and u the SM and memory clock relative to their highest, and V the relative core voltage:
+A busy phase is described by its load at the card's highest clocks (`Load`). `operate` returns its time and
+power at any other setting. With x and u the SM and memory clock relative to their highest, and V the relative
+core voltage:
 
     V(x)    = v_knee up to x = knee, then a straight line to V(1) = 1
     time    = S * (k/S * x**-n + m/S * u**-n) ** (1/n) + 1 - S          k, m: the load's shares, S = k + m
     power   = static(u) + C * V(x)**2 * x * activity + M * u * (share of time the memory is busy)
 
 For a card with n = 1 and no memory figures this is P = P_s + D * x * V(x)**2 and T = k/x + 1 - k, the model
-fitted to the traces of Zeus (NSDI'23). A power limit lowers x, never u, until the power fits; below `x_min`
-it does not go, so a limit that is too low is exceeded, as measured.
+fitted to the traces of Zeus (NSDI'23). A power limit lowers x, never u, until the power fits. x does not go
+below `x_min`, so the power exceeds a limit that is too low, as measured.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A model of GPU: its data sheet, and the constants of its power and time.
+    """A model of GPU: data-sheet values, and the constants of its power and time.
 
-    Tuples that go with `mem_clocks_mhz` are in its order, highest first; left empty, the card has no such
-    effect.
+    Tuples that go with `mem_clocks_mhz` have its order, highest first. An empty tuple means that the card has
+    no such effect.
 
     Attributes:
         power_limit_w: Lowest, default and highest power limit.
@@ -37,15 +38,16 @@ class Card:
         static_w: Power of a busy card at its highest memory clock that does not depend on the SM clock.
         knee: Relative SM clock below which the voltage no longer falls.
         v_knee: Relative voltage at and below the knee.
-        x_min: Relative SM clock below which the power limit does not push.
-        overlap: n above: 1 adds compute and memory time, larger lets them overlap.
-        clocked_share: Share of the core's dynamic power spent whenever the card is busy, however often the
-            SMs wait.
-        mem_dynamic_w: M above: power of the memory when it never rests, at its highest clock.
-        mem_static_w: What each memory clock adds to `static_w` and `gap_w` over the lowest.
+        x_min: Lowest relative SM clock that a power limit can cause.
+        overlap: n above: 1 adds compute and memory time, a larger value lets them overlap.
+        clocked_share: Share of the core's dynamic power spent whenever the card is busy, even while the SMs
+            wait.
+        mem_dynamic_w: M above: power of the always busy memory at its highest clock.
+        mem_static_w: Addition of each memory clock to `static_w` and `gap_w` over the lowest.
         mem_top_sm_mhz: The highest SM clock the driver pairs with each memory clock.
         mem_low_sm_mhz: The lowest one, where not all are paired.
-        lacks: What its driver does not answer (names of `state.ABILITIES`), over what its architecture lacks.
+        lacks: Abilities missing in its driver (names of `state.ABILITIES`), beyond those missing in its
+            architecture.
         idle_c: Temperature at idle power.
         degrees_per_w: Rise of the settled temperature with power over idle.
         thermal_time_s: Time constant of the temperature.
@@ -77,18 +79,18 @@ class Card:
     thermal_time_s: float = 25.0
 
     def __hash__(self) -> int:
-        # A card is the key of every cached operating point; hashing its hundred clocks each time is most of a
-        # call.
+        # A card is the key of every cached operating point, and a hash of its hundred clocks would take most
+        # of the time of a call.
         return hash(self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of a busy phase at the card's highest clocks.
+    """The load of a busy phase on a card, at the card's highest clocks.
 
     Attributes:
         compute: Share of the time bound by the SM clock.
-        memory: Share bound by the memory clock; the rest, 1 - compute - memory, no clock changes.
+        memory: Share bound by the memory clock; the rest, 1 - compute - memory, depends on no clock.
         dynamic_w: Power over the card's static power.
     """
 
@@ -99,7 +101,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """Where a card settles under a load.
+    """The operating point of a card under a load.
 
     Attributes:
         stretch: Time relative to the highest clocks, at least 1.
@@ -137,10 +139,10 @@ def operate(
     max_sm_clock_mhz: int | None = None, min_sm_clock_mhz: int | None = None,
     mem_clock_mhz: int | None = None,
 ) -> OperatingPoint:
-    """Where the card settles under a load; without one (`None`) it waits in a gap.
+    """The card's operating point under a load; without one (`None`) it waits in a gap.
 
-    Clocks snap to the card's lists, downwards. Under a power limit a real clock dithers between two steps, so
-    power reaches the limit exactly and only the reported clock is rounded. A limit is stronger than
+    Clocks snap to the card's lists, downwards. Under a power limit a real clock alternates between two steps.
+    So power reaches the limit exactly, and only the reported clock is rounded. A limit has priority over
     `min_sm_clock_mhz`.
 
     Args:
@@ -207,8 +209,9 @@ def memory_index(card: Card, mem_clock_mhz: int | None, min_sm_clock_mhz: int | 
     if mem_clock_mhz is None:
         return 0
     index = card.mem_clocks_mhz.index(clock_at_most(card.mem_clocks_mhz, mem_clock_mhz))
-    # The lowest memory clocks go with low SM clocks only: an RTX 3080 Ti asked for 630 MHz with 405 runs 630
-    # with 810 (GPU-FREQUENCY-DVFS). Lifting the memory, not dropping the SM, is what the driver does.
+    # The lowest memory clocks are paired with low SM clocks only: an RTX 3080 Ti with a request for 630 MHz
+    # and 405 MHz runs at 630 and 810 (GPU-FREQUENCY-DVFS). The driver raises the memory clock, not the SM
+    # clock.
     while index and card.mem_top_sm_mhz and (min_sm_clock_mhz or 0) > card.mem_top_sm_mhz[index]:
         index -= 1
     return index
@@ -257,7 +260,7 @@ def _dynamic_w(card: Card, load: Load, x: float, u: float) -> float:
     if card.clocked_share == 1.0 and not card.mem_dynamic_w:
         return core_w * x * volts * volts
     time = _time(card, load, x, u)
-    # How busy the SMs and the memory are falls as the other one makes them wait.
+    # Utilisation of the SMs and of the memory falls as each waits for the other.
     memory_w = min(core_w, card.mem_dynamic_w * busy_share(card, load, load.memory))
     core_w -= memory_w
     activity = card.clocked_share + (1.0 - card.clocked_share) / (x * time)
@@ -265,7 +268,7 @@ def _dynamic_w(card: Card, load: Load, x: float, u: float) -> float:
 
 
 def busy_share(card: Card, load: Load, share: float) -> float:
-    """Share of the time, at the highest clocks, that the unit behind `share` of it is busy."""
+    """Share of the time, at the highest clocks, in which the unit behind `share` of it is busy."""
     bound = load.compute + load.memory
     if bound <= 0.0 or share <= 0.0:
         return 0.0

@@ -7,27 +7,28 @@ from __future__ import annotations
 
 from typing import Any
 
-# name -> (of the machine's header, of each card)
+# name -> (values of the machine's header, values of each card)
 ROUGH: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
-    # The counter only sums power readings, on A100 25 ms of each 100 (arXiv 2312.02741 has it of readings).
+    # The counter only sums power readings, on A100 25 ms of each 100 (arXiv 2312.02741 reports it of
+    # readings).
     "part-time": ({}, {"counter_part_time": 1}),
     # The counter changes at every sample instead of in steps.
     "moving": ({}, {"counter_update_s": 0.0005}),
     # A call takes 5 ms behind the driver's lock (MangoHud issue 2104).
     "slow": ({"latency_s": 0.005}, {}),
-    # Calls take 0.05 to 20 ms, by what else the driver's lock is held for.
+    # Calls take 0.05 to 20 ms, depending on other users of the driver's lock.
     "jitter": ({"latency_s": 0.001, "latency_spread": 1.2}, {}),
-    # Power readings show 0.57 of what the counter does (zeus issue 181).
+    # Power readings show 0.57 of the counter's value (zeus issue 181).
     "gains": ({}, {"reading_gain": 0.57}),
     # NVML does not outlive a fork (NVIDIA/cuCascade issue 138).
     "fork": ({"dies_in_fork": 1}, {}),
     # A container has lost its GPUs (nvidia-docker issue 1730).
     "lost": ({"driver_fault": 999}, {}),
-    # Limits and clocks arrive late (arXiv 2502.20075: up to several hundred ms; limits later still).
+    # Limits and clocks take effect late (arXiv 2502.20075: up to several hundred ms; limits even later).
     "late": ({}, {"governor_delay_s": 2.5, "arrival_s": (2.5, 0.1, 0.3, 0.5, 1.0, 1.6, 2.5, 0.0)}),
-    # A management controller enforces less than what is asked for (ansible-slurm-appliance issue 975).
+    # A management controller enforces less than requested (ansible-slurm-appliance issue 975).
     "capped": ({}, {"cap_share": 0.8}),
-    # In a container the driver reports processes by ids of the host (nvidia-docker issue 1483).
+    # In a container the driver identifies processes by ids of the host (nvidia-docker issue 1483).
     "host-pids": ({}, {"host_pids": 1}),
 }
 ROUGH["rough"] = (
@@ -37,7 +38,7 @@ ROUGH["rough"] = (
 
 
 def split(names: list[str]) -> tuple[list[str], dict[str, float], dict[str, Any]]:
-    """Cards among names, and what the others change of the machine and of each card.
+    """Cards among the names, and the changes that the other names make to the machine and to each card.
 
     >>> split(["A100", "part-time"])
     (['A100'], {}, {'counter_part_time': 1})

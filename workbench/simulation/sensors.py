@@ -1,9 +1,9 @@
-"""Readings of a simulated GPU's sensors, from its true power.
+"""Sensor readings of a simulated GPU, from its true power.
 
 reading(t) = gain * mean(P over the last `window`) * (1 + noise) + offset, refreshed at ticks of the update
-period; the energy counter is the exact integral at the last tick, or the sum of the readings. Update
-periods, windows and gains after Yang et al., "Part-time power measurements" (arXiv 2312.02741) and nvml.h;
-how well, docs/validation/simulation.md.
+period. The energy counter is the exact integral at the last tick, or the sum of the readings. Update
+periods, windows and gains follow Yang et al., "Part-time power measurements" (arXiv 2312.02741) and nvml.h.
+Their accuracy: docs/validation/simulation.md.
 
 Standard library only: the sampling process imports this.
 """
@@ -19,14 +19,14 @@ REMEMBERED = 6000  # refreshes that are summed one by one
 
 
 def tick_s(state: MachineState, gpu: int, at_s: float, update_s: float, lag_s: float = 0.0) -> float:
-    """The last refresh at or before a time: of the power reading, or of what lags behind it.
+    """The last refresh at or before a time: of the power reading, or of a value that lags it.
 
     Args:
-        state: Of the machine.
+        state: State of the machine.
         gpu: Number of the GPU.
-        at_s: When.
+        at_s: The time.
         update_s: Interval of the refreshes.
-        lag_s: By which it is behind the power reading.
+        lag_s: Lag behind the power reading.
     """
     phase_s = state.card(gpu, "sensor_phase_s") + lag_s
     return float(math.floor((at_s - phase_s) / update_s) * update_s + phase_s)
@@ -35,13 +35,13 @@ def tick_s(state: MachineState, gpu: int, at_s: float, update_s: float, lag_s: f
 def power_w(state: MachineState, gpu: int, at_s: float, *, averaged: bool = False) -> float:
     """The board power reading (watts) that a driver call at this time returns.
 
-    `averaged` asks for the one-second average of Ampere (but GA100) and newer; elsewhere it is the
+    `averaged` requests the one-second average of Ampere (except GA100) and newer. On other cards it is the
     instantaneous reading.
 
     Args:
-        state: Of the machine.
+        state: State of the machine.
         gpu: Number of the GPU.
-        at_s: When.
+        at_s: The time.
         averaged: The one-second average.
     """
     update_s = state.card(gpu, "power_update_s")
@@ -64,10 +64,10 @@ def energy_mj(state: MachineState, gpu: int, at_s: float) -> int:
 
 
 def _summed_readings_j(state: MachineState, gpu: int, at_s: float) -> float:
-    """The energy (J) of a counter that takes each power reading for all of the time since the one before.
+    """The energy (J) of a counter that applies each power reading to the time since the previous one.
 
-    The sum is kept in the machine's memory and continued by whoever asks. What is older than `REMEMBERED`
-    refreshes counts as it was truly drawn.
+    The sum is kept in the machine's memory, and every call continues it. Time before the last `REMEMBERED`
+    refreshes counts with its true energy.
     """
     update_s, window_s = state.card(gpu, "power_update_s"), state.card(gpu, "power_window_s")
     phase_s = state.card(gpu, "sensor_phase_s")
@@ -79,7 +79,7 @@ def _summed_readings_j(state: MachineState, gpu: int, at_s: float) -> float:
 
     with state.writing():
         known, energy_j = int(state.control(gpu, "readings_summed")), float(state.control(gpu, "summed_j"))
-        for number in range(wanted + 1, known + 1):  # somebody asks about the past
+        for number in range(wanted + 1, known + 1):  # a call about the past
             energy_j -= reading_j(number)
         first = max(known, wanted - REMEMBERED)
         if first > known:
@@ -110,7 +110,7 @@ def temperature_c(state: MachineState, gpu: int, at_s: float) -> int:
 
 
 def _gauss(seed: int, gpu: int, tick: int) -> float:
-    """Noise that every process sees alike: a sum of four uniforms, scaled to unit variance."""
+    """Noise that is equal for every process: a sum of four uniforms, scaled to unit variance."""
     x = (seed ^ (gpu * 0x9E3779B97F4A7C15) ^ (tick & _MASK) * 0xD1342543DE82EF95) & _MASK
     total = 0.0
     for _ in range(4):

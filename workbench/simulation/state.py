@@ -1,13 +1,13 @@
 """The simulated machine's memory: one mapped file that every process sees.
 
-A header (clock, rights, faults), then one block per GPU: the card, its settings, and a ring of
-segments of piecewise constant true power with the exact energy up to each. Readers take no lock: a sequence
-number makes them read again. Writers hold a lock on the file. The past (before now + `GUARD_S`) is never
-rewritten, so energy never goes back.
+A header (clock, rights, faults) precedes one block per GPU. A block has the card's properties and settings,
+and a ring of segments of piecewise constant true power, each with the exact energy before it. Readers take no
+lock: a sequence number makes them read again. Writers hold a lock on the file. The past (before now +
+`GUARD_S`) is never rewritten, so energy never decreases.
 
 Standard library only: the sampling process imports nothing else. The layout is little-endian and fixed, so
-that the C fixture of the tests reads the same bytes; `HEADER`, `CARD`, `CONTROL` and `SEGMENT` are its whole
-description.
+that the C fixture of the tests reads the same bytes; `HEADER`, `CARD`, `CONTROL` and `SEGMENT` describe it
+completely.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PAGE = 4096
 
 
 def _fields(at: int, **kinds: str) -> dict[str, tuple[int, str]]:
-    """Offset and struct format of fields one behind the other, each at a multiple of its size."""
+    """Offset and struct format of adjacent fields, each at a multiple of its size."""
     found = {}
     for name, kind in kinds.items():
         at += -at % struct.calcsize(kind[-1])
@@ -53,8 +53,8 @@ def _fields(at: int, **kinds: str) -> dict[str, tuple[int, str]]:
     return found
 
 
-# name -> (offset, struct format); `owner_namespace` is of the owner's pid. The `recording_bytes` of a replay
-# follow the blocks of all GPUs.
+# name -> (offset, struct format); `owner_namespace` is the PID namespace of the owner. The `recording_bytes`
+# of a replay follow the blocks of all GPUs.
 HEADER = _fields(
     0, magic="8s", version="I", count="I", stepped="I", driver_fault="I", scale="d", origin_s="d",
     stepped_now_s="d", unix_s="d", latency_s="d", unprivileged="I", owner_pid="I", seed="Q",
@@ -64,17 +64,17 @@ HEADER = _fields(
 )
 # In the header, and in the block of a GPU: up to 256 x u32, highest first.
 FAULTS_AT = SM_CLOCKS_AT = PAGE // 4
-# function, NVML code, calls left (-1: for ever), calls before it strikes, GPU (-1: any)
+# function, NVML code, calls left (-1: for ever), good calls before, GPU (-1: any)
 FAULT = struct.Struct("<64sIiii")
 HEADER_BYTES = RING_AT = PAGE
 
-# `power_scope` is the NVML scope that the power fields answer in: 0 the GPU, 1 its module. `mem_top_sm` and
-# `mem_low_sm` are the highest and the lowest SM clock that go with each memory clock; 0: all do.
-# `counter_part_time`: the energy counter sums what the power readings saw, and no more.
-# Behind the processes: how late settings take effect (`arrival_s`; without one `governor_delay_s`), the share
-# of the default limit that a management controller enforces (`cap_share`), whether processes have ids of
-# another PID namespace (`host_pids`), and whose clients they are (`mps`: the server's id; 0: none).
-# `reading_gain`: of power readings over the counter's, 0: the same.
+# `power_scope` is the NVML scope of the power fields: 0 the GPU, 1 its module. `mem_top_sm` and `mem_low_sm`
+# are the highest and the lowest SM clock for each memory clock; 0: no restriction.
+# `counter_part_time`: the energy counter only sums the power readings.
+# After the processes: the delay of settings (`arrival_s`; without one `governor_delay_s`), the share of the
+# default limit that a management controller enforces (`cap_share`), whether processes have ids of another PID
+# namespace (`host_pids`), and their MPS server (`mps`: its id; 0: none).
+# `reading_gain`: ratio of power readings to the counter's power; 0: equal.
 CARD = _fields(
     0, name="96s", uuid="48s", pci="32s", key="16s", architecture="I", cc_major="I", cc_minor="I",
     index="I", memory_bytes="Q", limit_min_w="d", limit_default_w="d", limit_max_w="d", n_sm_clocks="I",
@@ -87,7 +87,7 @@ CARD = _fields(
     896, arrival_s="8d", cap_share="d", host_pids="I", mps="I", reading_gain="d"
 )
 
-# `tenants` counts the slots that are taken. A part-time counter was at `summed_j` after `readings_summed`
+# `tenants` is the number of occupied slots. A part-time counter was at `summed_j` after `readings_summed`
 # refreshes.
 CONTROL = _fields(
     512, generation="Q", effective_from_s="d", limit_w="d", lock_sm_min="I", lock_sm_max="I",
@@ -101,7 +101,7 @@ SEQUENCE_AT, TOTAL_AT = 2048, 2056
 # start, true power, energy before, SM MHz, memory MHz, utilisation, memory utilisation, reasons
 SEGMENT = struct.Struct("<dddIIffQ")
 GPU_BYTES = RING_AT + RING * SEGMENT.size
-# Behind the blocks of all GPUs: for each GPU the slots of the jobs that share it (`tenants`).
+# After the blocks of all GPUs: for each GPU the slots of the jobs that share it (`tenants`).
 TENANT_BYTES = 128 + PAGE * 40
 
 ABILITIES = (
@@ -109,7 +109,7 @@ ABILITIES = (
     "mem_lock", "utilisation", "clocks", "processes",
 )
 
-# Native numbers are copied whole; struct writes others byte by byte, and a reader could see half of one.
+# Native numbers are copied whole. struct writes others byte by byte, and a reader could get half of one.
 _WHOLE, _BOTH = struct.Struct("@Q"), struct.Struct("@QQ")
 
 
@@ -135,37 +135,37 @@ class MachineState:
             self._file = open(self.path, "r+b")  # noqa: SIM115
         except OSError as error:
             raise SimulationError(
-                f"the simulated GPUs of this process are gone: {self.path} cannot be opened "
-                f"({error.strerror}). `%gpu simulate A100` in a notebook, or workbench.simulate('A100'), "
-                "makes new ones"
+                f"the simulated GPUs of this process no longer exist: {self.path} cannot be opened "
+                f"({error.strerror}). Run `%gpu simulate A100` in a notebook, or workbench.simulate('A100'), "
+                "for new ones"
             ) from error
         with self._file:
             size = os.fstat(self._file.fileno()).st_size
             if size < HEADER_BYTES:
-                raise SimulationError(f"{self.path} is no file of simulated GPUs ({size} bytes)")
+                raise SimulationError(f"{self.path} is not a file of simulated GPUs ({size} bytes)")
             hold(self._file)
             self._map = mmap.mmap(self._file.fileno(), size)
             self._lock_fd = os.dup(self._file.fileno())
         if self._map[:8] != MAGIC or self.header("version") != VERSION:
-            raise SimulationError(f"{self.path} is no file of simulated GPUs of this version ({VERSION})")
+            raise SimulationError(f"{self.path} is not a file of simulated GPUs of this version ({VERSION})")
         self.count: int = self.header("count")
         self._cards: dict[tuple[int, str], Any] = {}
         self._depth, self._threads, self._calls = 0, threading.RLock(), threading.Lock()
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], count: int) -> MachineState:
-        """A new file for `count` GPUs, all zero but for magic, version and count; in the temporary directory
-        where `path` is full.
+        """A new file for `count` GPUs, all zero except magic, version and count. It is in the temporary
+        directory if the file system of `path` is full.
 
         Raises:
-            SimulationError: it fits in neither.
+            SimulationError: Both are full.
         """
         size_bytes = HEADER_BYTES + count * (GPU_BYTES + TENANT_SLOTS * TENANT_BYTES)
         try:
             return cls(_shared_memory.create(path, size_bytes, struct.pack("<8sII", MAGIC, VERSION, count)))
         except OSError as error:
             raise SimulationError(
-                f"there is no place for {count} simulated GPU{'s' * (count != 1)}: {error}"
+                f"no space for {count} simulated GPU{'s' * (count != 1)}: {error}"
             ) from error
 
     def close(self) -> None:
@@ -186,7 +186,7 @@ class MachineState:
         self._write(HEADER[name], 0, value)
 
     def card(self, gpu: int, name: str):  # type: ignore[no-untyped-def]
-        """A field of the card. It is written when the machine is made, and read but once by each process."""
+        """A field of the card. It is written with the machine, and each process reads it only once."""
         known = self._cards.get((gpu, name))
         if known is None:
             known = self._cards[gpu, name] = self._read(CARD[name], self._base(gpu))
@@ -206,7 +206,7 @@ class MachineState:
         return HEADER_BYTES + gpu * GPU_BYTES
 
     def tenants_at(self, gpu: int) -> int:
-        """Where the slots of a GPU's jobs begin."""
+        """Start of the slots of a GPU's jobs."""
         return HEADER_BYTES + self.count * GPU_BYTES + gpu * TENANT_SLOTS * TENANT_BYTES
 
     def get(self, at: int, length: int) -> bytes:
@@ -263,8 +263,8 @@ class MachineState:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the file's lock. Readers are not kept waiting."""
-        with self._threads:  # file locks do not keep threads apart
+        """Hold the file's lock. Readers do not wait for it."""
+        with self._threads:  # file locks do not separate threads
             if self._depth == 0 and fcntl is not None:
                 fcntl.lockf(self._lock_fd, fcntl.LOCK_EX, 1)
             self._depth += 1
@@ -277,7 +277,7 @@ class MachineState:
 
     @contextlib.contextmanager
     def driver(self) -> Iterator[None]:
-        """Hold the driver's lock, behind which the slow calls of all processes wait for one another."""
+        """Hold the driver's lock, for which the slow calls of all processes wait."""
         with self._calls:
             if fcntl is not None:
                 fcntl.lockf(self._lock_fd, fcntl.LOCK_EX, 1, 1)
@@ -295,7 +295,7 @@ class MachineState:
             base, now = self._base(gpu), self.now_s()
             if now >= self.control(gpu, "effective_from_s"):
                 limit_at, was_at = base + CONTROL["limit_w"][0], base + CONTROL["was_limit_w"][0]
-                self.put(was_at, self.get(limit_at, was_at - limit_at))  # limit and locks lie side by side
+                self.put(was_at, self.get(limit_at, was_at - limit_at))  # limit and locks are adjacent
             for name, value in values.items():
                 self.set_control(gpu, name, value)
             delay_s = max(self.arrival_s(gpu, **values), 2 * GUARD_S)
@@ -303,8 +303,8 @@ class MachineState:
             self.set_control(gpu, "generation", self.control(gpu, "generation") + 1)
 
     def arrival_s(self, gpu: int, **values: float) -> float:
-        """How late (s) new limits or locks take effect: a limit by the table's first entry, a lock by one of
-        the others, which its clock (MHz) chooses. Without `values` the least of all.
+        """Delay (s) of new limits or locks. The table's first entry is for a limit. The clock (MHz) of a lock
+        selects one of the others. Without `values`, the smallest of all.
         """
         table = [each for each in self.card(gpu, "arrival_s") if each]
         if not table:
@@ -316,11 +316,11 @@ class MachineState:
         return float(table[chosen])
 
     def generation(self, gpu: int) -> int:
-        """Grows with every change of a setting."""
+        """Increases with every change of a setting."""
         return int(struct.unpack_from("<Q", self._map, self._base(gpu) + CONTROL["generation"][0])[0])
 
     def effective(self, gpu: int, at_s: float) -> tuple[float, int, int, int, int]:
-        """Power limit (W) and locks (SM min, max, memory min, max in MHz; 0: none) obeyed at a time."""
+        """Active power limit (W) and locks (SM min, max, memory min, max in MHz; 0: none) at a time."""
         base = self._base(gpu)
         from_s, limit, a, b, c, d, was, e, f, g, h = struct.unpack_from("<ddIIIIdIIII", self._map, base + 520)
         if at_s < from_s:
@@ -334,23 +334,23 @@ class MachineState:
         self, gpu: int, start_s: float, plan: Sequence[tuple[float, float, int, int, float, float, int]],
         tail: tuple[float, int, int, float, float, int],
     ) -> None:
-        """Replace everything after `start_s` by a plan and what follows it for ever.
+        """Replace everything after `start_s` by a plan and a tail that lasts for ever.
 
         `plan` holds (duration_s, power_w, SM MHz, memory MHz, utilisation, memory utilisation, reasons) and
-        `tail` the same without a duration. Nothing before now + `GUARD_S` is changed: a plan that starts
-        earlier is cut.
+        `tail` the same without a duration. Nothing before now + `GUARD_S` is changed: an earlier part of a
+        plan is cut.
 
         Args:
             gpu: Number of the GPU.
-            start_s: From when on.
+            start_s: Start of the plan.
             plan: Segments.
-            tail: What follows them.
+            tail: The segment after them.
         """
         with self.writing():
             base = self._base(gpu)
             sequence, total = _BOTH.unpack_from(self._map, base + SEQUENCE_AT)
-            # Readers wait from here on: one that looked while this writer was put to sleep, after it had
-            # chosen the time from which it rewrites, would see energy go back.
+            # Readers wait from here on. If this writer were suspended after it had chosen the start of its
+            # rewrite, a reader would otherwise see energy decrease.
             sequence |= 1
             _WHOLE.pack_into(self._map, base + SEQUENCE_AT, sequence)
             floor_s = self.now_s() + (0.0 if self.header("stepped") else GUARD_S)
@@ -361,13 +361,13 @@ class MachineState:
             ):
                 keep -= 1
             last = self._segment(base, keep - 1) if keep else None
-            _WHOLE.pack_into(self._map, base + TOTAL_AT, keep)  # true whenever this process should die
+            _WHOLE.pack_into(self._map, base + TOTAL_AT, keep)  # valid if this process dies at any moment
             at_s, cursor = start_s, keep
             try:
                 rows = []
                 for duration_s, *values in plan:
                     begin_s, at_s = at_s, at_s + duration_s
-                    if duration_s > 0 and at_s > floor_s:  # what ends before is in the immutable past
+                    if duration_s > 0 and at_s > floor_s:  # earlier segments belong to the immutable past
                         rows.append((begin_s, *values))
                 for begin_s, power_w, sm, mem, busy, mem_busy, reasons in (*rows, (at_s, *tail)):
                     begin_s = max(begin_s, floor_s) if last is not None else begin_s
@@ -383,7 +383,7 @@ class MachineState:
                 self._settle(base, sequence + 1, cursor)
 
     def _settle(self, base: int, sequence: int, total: int) -> None:
-        """Let readers in again: the number of segments first, then the sequence that vouches for it."""
+        """Admit readers again: write the number of segments first, then the sequence that confirms it."""
         _WHOLE.pack_into(self._map, base + TOTAL_AT, total)
         _WHOLE.pack_into(self._map, base + SEQUENCE_AT, sequence)
 
@@ -391,7 +391,7 @@ class MachineState:
         return Segment(*SEGMENT.unpack_from(self._map, base + RING_AT + (number % RING) * SEGMENT.size))
 
     def segment_at(self, gpu: int, at_s: float) -> Segment:
-        """The segment active at a time; the oldest one kept if that is before the ring's memory."""
+        """The active segment at a time; the oldest one kept if the time is before the ring's memory."""
         base = self._base(gpu)
         waits = 0
         while True:
@@ -406,8 +406,8 @@ class MachineState:
                 self._finish(gpu, sequence)
 
     def _finish(self, gpu: int, sequence: int) -> None:
-        """End what a writer began that was killed over it: the GPU idles from now on."""
-        with self.writing():  # had by nobody who is alive
+        """Complete the state after the death of a writer: the GPU idles from now on."""
+        with self.writing():  # no living process holds it
             if _WHOLE.unpack_from(self._map, self._base(gpu) + SEQUENCE_AT)[0] == sequence:
                 clocks = self.sm_clocks(gpu)[-1], self.mem_clocks(gpu)[-1]
                 self.publish(gpu, self.now_s(), [], (self.card(gpu, "idle_w"), *clocks, 0.0, 0.0, 0x1))
@@ -438,7 +438,7 @@ class MachineState:
         return busy / (to_s - from_s), mem_busy / (to_s - from_s)
 
     def spans(self, gpu: int, from_s: float, to_s: float) -> list[tuple[float, Segment]]:
-        """Segments between two times, newest first, and how many seconds each reaches into that stretch."""
+        """Segments between two times, newest first, and the seconds of each within that interval."""
         base, end_s = self._base(gpu), to_s
         _, total = _BOTH.unpack_from(self._map, base + SEQUENCE_AT)
         found = []
@@ -454,20 +454,20 @@ class MachineState:
     # processes
 
     def processes(self, gpu: int) -> list[tuple[int, int]]:
-        """(pid, memory in bytes) of those that use the GPU and are alive."""
+        """(pid, memory in bytes) of the living processes that use the GPU."""
         base = self._base(gpu) + PROCESSES_AT
         rows = [PROCESS.unpack_from(self._map, base + slot * PROCESS.size) for slot in range(PROCESS_SLOTS)]
         return [(pid, memory) for pid, _, memory in rows if pid and runs(pid)]
 
     def set_process(self, gpu: int, pid: int, memory_bytes: int | None) -> None:
-        """Register a process with its memory, or take it off with None."""
+        """Register a process with its memory, or remove it with None."""
         with self.writing():
             base = self._base(gpu) + PROCESSES_AT
             others = [row for row in self.processes(gpu) if row[0] != pid]
             rows = others + ([(pid, memory_bytes)] if memory_bytes is not None else [])
             if len(rows) > PROCESS_SLOTS:
                 raise SimulationError(
-                    f"a simulated GPU takes {PROCESS_SLOTS} processes at most; stop one first"
+                    f"a simulated GPU accepts at most {PROCESS_SLOTS} processes; stop one first"
                 )
             for slot in range(PROCESS_SLOTS):
                 pid_, memory = rows[slot] if slot < len(rows) else (0, 0)
@@ -476,13 +476,13 @@ class MachineState:
     # faults
 
     def inject(self, function: str, code: int, *, times: int = -1, after: int = 0, gpu: int = -1) -> None:
-        """Make an NVML function answer `code` `times` times (-1: for ever), after `after` good calls.
+        """Make an NVML function return `code` `times` times (-1: for ever), after `after` good calls.
 
         Args:
             function: Name in NVML, or `field:NUMBER`.
             code: NVML error code.
-            times: How often; -1 for ever.
-            after: Good calls before.
+            times: Number of faulty calls; -1 for ever.
+            after: Number of good calls before.
             gpu: Number of the GPU; -1 for all.
         """
         with self.writing():
@@ -492,13 +492,13 @@ class MachineState:
                 if not name.strip(b"\0") or left == 0:
                     FAULT.pack_into(self._map, at, function.encode(), code, times, after, gpu)
                     return
-        raise SimulationError(f"no more than {FAULT_SLOTS} faults at a time; clear_faults() first")
+        raise SimulationError(f"at most {FAULT_SLOTS} faults at a time; call clear_faults() first")
 
     def clear_faults(self) -> None:
         self._map[FAULTS_AT : FAULTS_AT + FAULT_SLOTS * FAULT.size] = bytes(FAULT_SLOTS * FAULT.size)
 
     def fault(self, function: str, gpu: int) -> int:
-        """The code that this call must answer with, or 0; counts the call."""
+        """The error code of this call, or 0; counts the call."""
         if not self._map[FAULTS_AT]:
             return 0
         for slot in range(FAULT_SLOTS):

@@ -1,8 +1,8 @@
-"""Jobs that share a simulated GPU, of one process or of several: their state in the machine's memory, and the
-card's load from it.
+"""Jobs that share a simulated GPU, of one process or of several: their entries in the machine's memory, and
+their effect on the card.
 
-Sharing is CUDA's time slicing between processes. With u_i the utilisation of job i alone and U their sum over
-n jobs that run,
+CUDA time-slices between processes. With u_i the utilisation of job i alone and U their sum over n jobs that
+run,
 
     stretch      every iteration takes max(1 + 0.078 (n - 1) U, U) times as long as alone
     utilisation  min(1, U)
@@ -12,8 +12,8 @@ where D_i is the mean power of job i alone over that of a resident GPU that wait
 tables 1 to 3, and f of Fan, Weber and Barroso, ISCA'07, section 4; see docs/validation/simulation.md).
 Phases show as a mean around which each job swings as far as the card allows.
 
-Standard library only. Each job has a slot with its demand and the timeline that it has queued; each job that
-queues writes the card's.
+Standard library only. Each job has a slot with its demand and its queued timeline. The job that queues work
+writes the card's timeline.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from . import activity
 from .state import TENANT_BYTES, TENANT_SLOTS, MachineState
 
 SLOPE, EXPONENT = 0.078, 1.55
-RESIDENT_S = 60.0  # a job that queues nothing any more holds its clocks for so long
-# real seconds without queued work, as of a host that is late, from which a job slows nobody any more
+RESIDENT_S = 60.0  # a job without queued work holds its clocks for this time
+# real seconds without queued work, as with a late host, after which a job slows no other
 GRACE_S = 0.02
 # pid, rows, token, memory; utilisation, dynamic, peak and resident power, end of its queue, spare
 _HEAD = struct.Struct("<IIQQdddddd")
@@ -47,7 +47,7 @@ Tail = tuple[float, int, int, float, float, int]
 
 
 class TimelineStretch(NamedTuple):
-    """A stretch of one job's timeline, as it would be alone on the card but for its length."""
+    """An interval of one job's timeline: as the job would be alone on the card, except for its length."""
 
     start_s: float
     power_w: float
@@ -59,12 +59,12 @@ class TimelineStretch(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """The load of a job alone on its card: means over an iteration at the setting active.
+    """The load of a job on its card when it is alone there: means over an iteration at the active setting.
 
     Attributes:
-        utilisation: Share of the time that a kernel runs.
+        utilisation: Share of the time in which a kernel runs.
         dynamic_w: Power over `resident_w`, mean.
-        peak_w: Power over `resident_w` of its hungriest phase.
+        peak_w: Power over `resident_w` of the phase with the highest power.
         resident_w: Power of the card while the job waits.
     """
 
@@ -90,7 +90,7 @@ class Tenant(NamedTuple):
 
 
 def stretch(utilisations: Sequence[float]) -> float:
-    """How much longer an iteration takes where jobs of these solo utilisations share a card.
+    """Relative length of an iteration when jobs of these solo utilisations share a card.
 
     >>> round(stretch([0.1117, 0.4801]), 3), stretch([0.9, 0.9]), stretch([0.5])
     (1.046, 1.8, 1.0)
@@ -106,7 +106,7 @@ def concave(utilisation: float) -> float:
 
 
 def dynamic_w(demands: Sequence[Demand]) -> float:
-    """Mean power over a resident card's where jobs share it."""
+    """Mean power over a resident card's when jobs share it."""
     if len(demands) == 1:
         return demands[0].dynamic_w
     total = sum(demand.utilisation for demand in demands)
@@ -123,20 +123,20 @@ def dynamic_w(demands: Sequence[Demand]) -> float:
 
 
 def join(state: MachineState, gpu: int, token: int, memory_bytes: int, demand: Demand) -> int:
-    """Take a slot of a card under the machine's lock. Raises SimulationError where all are taken.
+    """Take a slot of a card under the machine's lock. Raises SimulationError if all are occupied.
 
     Args:
-        state: Of the machine.
+        state: State of the machine.
         gpu: Number of the GPU.
         token: Identifies the job.
-        memory_bytes: That it holds.
+        memory_bytes: Memory of the job.
         demand: Utilisation and power of the job alone.
     """
     taken = {tenant.slot for tenant in present(state, gpu)}
     free = next((slot for slot in range(TENANT_SLOTS) if slot not in taken), None)
     if free is None:
         raise SimulationError(
-            f"simulated GPU {gpu} has {TENANT_SLOTS} jobs, which is as many as it takes; let one end, "
+            f"simulated GPU {gpu} has {TENANT_SLOTS} jobs, which is the maximum; wait until one ends, "
             f"or use another of the {state.count} GPUs"
         )
     write(state, gpu, free, token, memory_bytes, demand, (), -RESIDENT_S)
@@ -145,7 +145,7 @@ def join(state: MachineState, gpu: int, token: int, memory_bytes: int, demand: D
 
 
 def count(state: MachineState, gpu: int) -> None:
-    """Note how many slots are taken, and give back those of the dead; the caller holds the machine's lock."""
+    """Count the occupied slots, and free those of dead processes; the caller holds the machine's lock."""
     there = present(state, gpu)
     for slot in range(TENANT_SLOTS):
         if all(tenant.slot != slot for tenant in there):
@@ -154,7 +154,7 @@ def count(state: MachineState, gpu: int) -> None:
 
 
 def alone(state: MachineState, gpu: int) -> bool:
-    """Whether no more than one slot is taken: then nobody need be looked for."""
+    """Whether at most one slot is occupied: then no search for other jobs is necessary."""
     return int(state.control(gpu, "tenants")) <= 1
 
 
@@ -162,16 +162,16 @@ def write(
     state: MachineState, gpu: int, slot: int, token: int, memory_bytes: int, demand: Demand,
     rows: Sequence[TimelineStretch], until_s: float,
 ) -> None:
-    """Write a job's queued stretches, each ending where the next starts; too many are made coarser.
+    """Write a job's queued intervals, each ending where the next starts; too many are merged.
 
     Args:
-        state: Of the machine.
+        state: State of the machine.
         gpu: Number of the GPU.
-        slot: Of `join`.
+        slot: Result of `join`.
         token: Identifies the job.
-        memory_bytes: That it holds.
+        memory_bytes: Memory of the job.
         demand: Utilisation and power of the job alone.
-        rows: Queued stretches.
+        rows: Queued intervals.
         until_s: End of the last one.
     """
     kept = coarser(rows, until_s) if len(rows) > MOST_ROWS else rows
@@ -182,13 +182,13 @@ def write(
 
 
 def leave(state: MachineState, gpu: int, slot: int) -> None:
-    """Give a slot back; the caller holds the machine's lock."""
+    """Free a slot; the caller holds the machine's lock."""
     state.put(state.tenants_at(gpu) + slot * TENANT_BYTES, bytes(_HEAD.size))
     count(state, gpu)
 
 
 def present(state: MachineState, gpu: int, *, rows: bool = False) -> list[Tenant]:
-    """The jobs on a card whose processes are alive, whether they run now or not."""
+    """The jobs on a card whose processes are alive, running or not."""
     found = []
     base = state.tenants_at(gpu)
     for slot in range(TENANT_SLOTS):
@@ -212,7 +212,7 @@ def grace_s(state: MachineState) -> float:
 
 
 def coarser(rows: Sequence[TimelineStretch], until_s: float) -> list[TimelineStretch]:
-    """Neighbouring stretches joined until there are few enough; powers are means, so energy stays."""
+    """Neighbouring intervals merged until there are few enough; powers are means, so energy is kept."""
     at_once = -(-len(rows) // MOST_ROWS)
     ends = [row.start_s for row in rows[1:]] + [until_s]
     out = []
@@ -235,7 +235,7 @@ def coarser(rows: Sequence[TimelineStretch], until_s: float) -> list[TimelineStr
 
 
 def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planned]:
-    """The card's timeline until all that is queued has ended, and its jobs have left their clocks."""
+    """The card's timeline until all queued work has ended and its jobs have released their clocks."""
     ends = [tenant.until_s + RESIDENT_S for tenant in tenants]
     borders = {from_s, *ends, *(tenant.until_s for tenant in tenants)}
     for tenant in tenants:
@@ -266,9 +266,7 @@ def compose(tenants: Sequence[Tenant], from_s: float, idle: Tail) -> list[Planne
 
 
 class _JobMixture:
-    """Jobs that run immediately: the means of the laws above, and how far each job's phases swing around
-    them.
-    """
+    """Jobs that run simultaneously: the means of the laws above, and the variation of each job's phases."""
 
     def __init__(self, demands: Sequence[Demand]) -> None:
         self.demands = demands
@@ -303,14 +301,14 @@ _mixture = lru_cache(_JobMixture)
 
 
 def _swing(mean: float, highest: float, most: float) -> float:
-    """The share of its swing around the mean that keeps a sum at or below the most there can be."""
+    """The share of its variation around the mean that keeps a sum at or below its maximum."""
     if highest <= most or highest <= mean:
         return 1.0
     return min(1.0, max(0.0, (most - mean) / (highest - mean)))
 
 
 def _reasons(rows: Sequence[TimelineStretch]) -> int:
-    """What holds the clocks of any job back, and the sum of the memory's activities."""
+    """The clock event reasons of all jobs, and the sum of their memory activities."""
     held = 0
     for row in rows:
         held |= row.reasons & activity.REASONS

@@ -1,15 +1,15 @@
-"""Simulated training: a job that keeps a simulated GPU busy, iterated as a data loader is.
+"""Simulated training: a job that keeps a simulated GPU busy, iterated like a data loader.
 
     for batch in TrainingJob("imagenet", batch_size=256, iterations=100):
         # the GPU computes meanwhile; a changed power limit slows it immediately
         ...
 
-An iteration is the workload's phases (data, forward, backward, optimizer) at the power and speed that the
-card's physics gives them under the setting active. As with a real GPU, the host runs a little ahead of the
-device. True iteration starts are kept in `marks`, evaluations and checkpoints in `events`, all in seconds of
-the machine's clock.
+An iteration consists of the workload's phases (data, forward, backward, optimizer). The card's physics gives
+their power and speed under the active setting. As with a real GPU, the host runs slightly ahead of the
+device. `marks` holds true iteration starts, `events` holds evaluations and checkpoints, all in seconds of the
+machine's clock.
 
-Jobs of this process and of others may share a GPU: its time is sliced, their memory adds up (`tenants`).
+Jobs of this process and of others may share a GPU: its time is sliced, and their memory adds up (`tenants`).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from .state import GUARD_S
 
 T = TypeVar("T")
 AHEAD_S = 0.010  # how far the host may run ahead of the device
-# The same where much is queued in one go, as a share of that: what steps the clock further than it was asked
-# to must not make the host late, or the job would begin again in step with whoever looked.
+# The same for much work queued together, as a share of its length. A clock step longer than requested must
+# not make the host late, or the job would restart in phase with the observer.
 AHEAD_OF_GRAIN = 0.1
-CHECK_S = AHEAD_S / 2  # how often a blocked host looks for a changed setting
+CHECK_S = AHEAD_S / 2  # interval at which a blocked host checks for a changed setting
 ITERATION_JITTER = 0.01
 GAP_JITTER = 0.15
 
 
 class Batch(NamedTuple):
-    """The value that an iteration of a job yields: its number."""
+    """The value that a job yields for each iteration: its number."""
 
     iteration: int
     epoch: int
@@ -60,27 +60,26 @@ class TrainingJob:
 
     Args:
         workload: One of the six of Zeus: cifar100, imagenet, librispeech, movielens, sentiment140, squad.
-        batch_size: Per GPU; the workload's default where None.
-        epochs: How many; ignored when `iterations` is given.
-        iterations: End after so many.
+        batch_size: Per GPU; the workload's default if None.
+        epochs: Number of epochs; ignored when `iterations` is given.
+        iterations: Number of iterations.
         gpu: Index or indices of simulated GPUs.
         evaluate: Run the workload's evaluation after each epoch.
-        checkpoint_every: Write a checkpoint every so many iterations, for `checkpoint_s` seconds or as long
-            as a disk takes.
-        accumulate: Micro-steps of `batch_size` samples each whose gradients one optimizer step takes
-            together.
-        variation: Standard deviation of the logarithm of an iteration's length, 1 % where None. With 0.7 or
-            more nothing in the trace repeats, as where every request has a length of its own.
-        grain_s: On a stepped clock: queue so much work before the clock is stepped, in one go. Iterations of
-            a few milliseconds would step it so finely that the sampler, which looks no further than a step,
-            never sees a sensor refresh.
-        seed: Of the variation between iterations.
+        checkpoint_every: Number of iterations between checkpoints. Each takes `checkpoint_s` seconds, or as
+            long as a disk takes.
+        accumulate: Micro-steps of `batch_size` samples each per optimizer step (gradient accumulation).
+        variation: Standard deviation of the logarithm of an iteration's length, 1 % if None. With 0.7 or more
+            nothing in the trace repeats, as with inference requests of random lengths.
+        grain_s: For a stepped clock: length of work queued together before each step of the clock. Otherwise
+            iterations of a few milliseconds would make such short steps that the sampler, which sees one step
+            at a time, never sees a sensor refresh.
+        seed: Random seed of the variation between iterations.
 
     Raises:
-        OutOfMemory: the batch does not fit the card, or (when the job begins) not next to those that it
-            shares the card with.
-        SimulationError: no simulated GPU here, or one that has as many jobs as it takes.
-        UsageError: an unknown workload, or a batch size or count below 1.
+        OutOfMemory: The batch does not fit on the card, or, when the job begins, not together with its
+            present jobs.
+        SimulationError: No simulated GPU in this process, or one with the maximum number of jobs.
+        UsageError: An unknown workload, or a batch size or count below 1.
     """
 
     def __init__(
@@ -91,9 +90,9 @@ class TrainingJob:
     ) -> None:
         found = machine or attached()
         if found is None:
-            raise SimulationError("there is no simulated GPU here; choose one first: %gpu simulate A100")
+            raise SimulationError("this process has no simulated GPU; choose one first: %gpu simulate A100")
         if found.replayed:
-            raise SimulationError("a recording is replayed here, and nothing can run on it; choose a "
+            raise SimulationError("this process replays a recording, and no job can run on it; choose a "
                                   "simulated GPU: %gpu simulate A100")
         self.machine = found
         self.workload = workload if isinstance(workload, Workload) else named(workload)
@@ -139,7 +138,7 @@ class TrainingJob:
             self._wait(0.0)
 
     def pieces(self) -> Iterator[Batch | None]:
-        """Queue pieces of work without waiting: an iteration, which is yielded, or what comes between two."""
+        """Queue work without a wait: an iteration, which is yielded, or work between two iterations."""
         for number in range(self.iterations):
             factor = self._rng.lognormvariate(0.0, self.variation)
             gaps = [self._rng.lognormvariate(0.0, GAP_JITTER) for _ in range(self.accumulate)]
@@ -155,13 +154,13 @@ class TrainingJob:
         for _ in self:
             pass
 
-    # the two ends of a job
+    # start and end of a job
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
-        """Hold a place on the job's GPUs; without others they idle afterwards.
+        """Occupy the job's GPUs; afterwards a GPU without other jobs idles.
 
-        Raises OutOfMemory or SimulationError where one has no room.
+        Raises OutOfMemory or SimulationError if one has no room.
         """
         with self.machine.state.writing():
             for lane in self._lanes:  # all of them or none
@@ -182,7 +181,7 @@ class TrainingJob:
         return now_s if self.machine.clock.stepped else now_s + GUARD_S
 
     def _start(self, phases: Sequence[Sequence[WorkloadPhase]]) -> float:
-        """Queue phases on every GPU behind what is queued already; returns when they start."""
+        """Queue phases on every GPU after the queued ones; returns when they start."""
         start_s = max(self._end_s, self._soonest())
         self._end_s = max([lane.queue(start_s, work) for lane, work in zip(self._lanes, phases, strict=True)])
         return start_s
@@ -193,8 +192,8 @@ class TrainingJob:
         if self._end_s - ahead_s - state.now_s() <= grain_s:
             return
         while (left_s := self._end_s - ahead_s - state.now_s()) > 0:
-            # A stepped clock is stepped no further than a change needs to take effect, so that none is
-            # noticed too late.
+            # A step of a stepped clock is at most the delay of a change, so that each change is noticed in
+            # time.
             check_s = (
                 state.arrival_s(self.gpus[0]) if clock.stepped
                 else CHECK_S * state.header("scale")
@@ -203,14 +202,14 @@ class TrainingJob:
             self.follow()
 
     def follow(self) -> None:
-        """Plan the queue again if the setting or the jobs on the GPU have changed."""
-        changed = [lane.changed() for lane in self._lanes]  # all are asked: asking takes note of the change
+        """Plan the queued work again if the setting or the jobs on a GPU have changed."""
+        changed = [lane.changed() for lane in self._lanes]  # calls every one: each call records the change
         if any(changed):
             self._end_s = max([lane.requeue(self._soonest()) for lane in self._lanes])
 
     @property
     def end_s(self) -> float:
-        """The end of the queued work."""
+        """End time of the queued work."""
         return self._end_s
 
     def _checkpoint(self) -> tuple[WorkloadPhase, ...]:
@@ -226,7 +225,7 @@ class TrainingJob:
 
 
 def named(workload: str) -> Workload:
-    """The workload of that name. Raises UsageError with the names that there are."""
+    """The workload of that name. Raises UsageError with the known names."""
     try:
         return catalogue.WORKLOADS[workload]
     except KeyError:
@@ -237,7 +236,7 @@ def named(workload: str) -> Workload:
 def _varied(phases: Sequence[WorkloadPhase], factor: float, gaps: Sequence[float]) -> list[WorkloadPhase]:
     """The phases of one iteration, varied (gaps vary more than kernels), with a micro-step for each gap.
 
-    The optimizer works once, in the last of them, as long as in an iteration of as many samples immediately.
+    The optimizer works once, in the last of them, as long as in an iteration with all samples in one batch.
     """
     steps, made = len(gaps), []
     for number, gap in enumerate(gaps, start=1):
@@ -249,12 +248,12 @@ def _varied(phases: Sequence[WorkloadPhase], factor: float, gaps: Sequence[float
 
 
 def gpu_beside(steps: Iterable[T], workload: str = "imagenet", *, gpu: int = 0) -> Iterator[T]:
-    """Iterate a loop whose body really computes, on this machine's processor: next to each of its steps a
-    simulated GPU works for one iteration of a workload. Where no GPU is simulated, the steps alone.
+    """Iterate a loop that really computes on the host's processor. During each step, a simulated GPU works
+    for one iteration of a workload. Without a simulated GPU, only the steps run.
 
     Args:
-        steps: The iterable of the loop, as a data loader.
-        workload: Whose power the GPU has, as in `TrainingJob`.
+        steps: The iterable of the loop, such as a data loader.
+        workload: The workload that determines the GPU's power, as in `TrainingJob`.
         gpu: Index of the simulated GPU.
     """
     machine = attached()

@@ -1,6 +1,6 @@
-"""EaCO (Haghshenas and Hashemi, arXiv 2412.08294): share the most utilised GPUs that can be, watch one epoch,
-keep it or undo it. Gaps and errors of its pseudo-code are fixed as in docs/explanation/cluster.md; as both
-tests of a set are tests of its GPUs, the best set of a node is its best GPUs.
+"""EaCO (Haghshenas and Hashemi, arXiv 2412.08294): share the most utilised GPUs that can take a job, observe
+one epoch, then keep or undo the placement. docs/explanation/cluster.md lists the corrections of its
+pseudo-code. Both tests of a set are tests of its GPUs, so the best set of a node consists of its best GPUs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..policy import ClusterControl
 from ..power import UNIT
 from ..state import LEAVING, STANDBY, Gpu, Job, Node
 
-WINDOW = 8  # of jobs of one class whose own deadline forbids a placement, so many are looked at per retry
+WINDOW = 8  # jobs of one class tried per retry, if the deadline of the first forbids a placement
 
 
 @dataclass(slots=True, eq=False)
@@ -34,9 +34,9 @@ class Eaco(FreeNodesPolicy):
     """Energy-aware co-allocation.
 
     Args:
-        max_jobs: On one GPU.
-        load_threshold: Highest sum of solo utilisations on a GPU that is shared, 0..1 and above.
-        sleep_after_s: When empty nodes go to standby.
+        max_jobs: Highest number of jobs on one GPU.
+        load_threshold: Highest sum of solo utilisations on a shared GPU; may exceed 1.
+        sleep_after_s: Time after which empty nodes go to standby.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Eaco(FreeNodesPolicy):
         self.waiting = WaitingJobs()
         self.memory = usable_memory(cluster)
 
-    # What happens
+    # Events
 
     def arrived(self, job: Job) -> None:
         if not self._schedule(job):
@@ -125,13 +125,13 @@ class Eaco(FreeNodesPolicy):
         return True
 
     def _best_set(self, job: Job) -> list[Gpu] | None:
-        """Of all nodes' best sets, the one of highest utilisation; None where only empty nodes are left."""
+        """The set of highest utilisation among all nodes' best sets; None where only empty nodes are left."""
         best: list[Gpu] | None = None
         most = -1
         count = job.num_gpus
         joins: dict[Mix, bool] = {}
         for node in self.active.values():
-            # No set can have more load than its whole node: most nodes need no closer look.
+            # No set can have more load than its whole node: this excludes most nodes early.
             if node.demand > most and node.free + node.opened >= count:
                 gpus = self._on_node(job, node, joins)
                 if gpus is not None:
@@ -141,7 +141,7 @@ class Eaco(FreeNodesPolicy):
         return best
 
     def _on_node(self, job: Job, node: Node, joins: dict[Mix, bool]) -> list[Gpu] | None:
-        """The node's most utilised GPUs that take the job; `joins` keeps which mixes the job may join."""
+        """The node's most utilised GPUs that take the job; `joins` caches the mixes that the job may join."""
         count, kind = job.num_gpus, node.kind
         if count > kind.gpus:
             return None
@@ -169,7 +169,7 @@ class Eaco(FreeNodesPolicy):
         return found
 
     def _place(self, job: Job, gpus: Sequence[Gpu]) -> None:
-        """Place the job; where it has neighbours, provisionally."""
+        """Place the job; provisionally where it has neighbours."""
         gpus = tuple(gpus)
         residents = dict.fromkeys(gpus[0].jobs)
         if len(gpus) > 1:
@@ -193,13 +193,13 @@ class Eaco(FreeNodesPolicy):
                 self.openings.file(gpu, False)
 
     def _undo(self, watch: ProvisionalPlacement) -> None:
-        """Stop the newcomer, which is at the end of an epoch; it remembers its neighbours."""
+        """Stop the newcomer at the end of its epoch, and remember its neighbours."""
         newcomer = watch.newcomer
         newcomer.note = (newcomer.note or set()).union(*(gpu.jobs for gpu in watch.gpus))
         self.cluster.stop(newcomer, undo=True)
 
     def _close(self, watch: ProvisionalPlacement) -> None:
-        """The observation is over: its GPUs may be shared again."""
+        """End the observation: its GPUs may be shared again."""
         gpus: dict[Gpu, None] = dict.fromkeys(watch.gpus)
         for gpu in watch.gpus:
             for job in gpu.jobs:
@@ -210,7 +210,7 @@ class Eaco(FreeNodesPolicy):
             self.openings.file(gpu, self._open(gpu))
 
     def _left(self, job: Job, gpus: Iterable[Gpu]) -> None:
-        """A job is gone from these GPUs."""
+        """A job has left these GPUs."""
         for gpu in gpus:
             self.openings.file(gpu, self._open(gpu))
             if not gpu.node.seats:
@@ -248,13 +248,13 @@ class Eaco(FreeNodesPolicy):
         return True
 
     def _predict(self, job: Job, mix: Mix) -> float:
-        """Excess of this job in a mix: as measured on it, else as measured on others."""
+        """Excess of this job in a mix: measured on this job, else on others."""
         if job.observed is not None and mix in job.observed:
             return job.observed[mix]
         return self.history.predict(mix)
 
     def _measured(self, job: Job, excess: float) -> None:
-        """An epoch of this job has been seen."""
+        """An epoch of this job was observed."""
         mix = job.gpus[0].mix
         if len(job.gpus) > 1:
             mix = max([gpu.mix for gpu in job.gpus], key=self.history.predict)
@@ -268,7 +268,7 @@ class Eaco(FreeNodesPolicy):
     # The queue
 
     def _retry(self, gpus: Iterable[Gpu]) -> None:
-        """Try waiting jobs, in order, on changed nodes; what did not fit elsewhere still does not."""
+        """Try waiting jobs, in order, on changed nodes only."""
         for node in nodes_of(gpus):
             while self._serve(node):
                 pass
@@ -296,8 +296,8 @@ class Eaco(FreeNodesPolicy):
             job = queue[0][2]
             gpus = self._on_node(job, node, {})
             if gpus is None and len(queue) > 1 and job.deadline_s - now >= job.expected_left_s(now):
-                # Its own deadline may be what forbids it; others of its kind are in less of a hurry or past
-                # hope.
+                # Its own deadline may be the reason. Other jobs of its class have more time or have already
+                # missed theirs.
                 for _, _, other in heapq.nsmallest(WINDOW, queue)[1:]:
                     gpus = self._on_node(other, node, {})
                     if gpus is not None:

@@ -1,5 +1,6 @@
-"""The workbench's own policy: every placement at the least predicted energy, slowdown priced in watts, nodes
-emptied by moving their last jobs. Differences from EaCO, with reasons: docs/explanation/cluster.md.
+"""The workbench's own policy. It places each job at the least predicted energy, with a price in watts on
+slowdown, and empties nodes by moving their remaining jobs. Differences from EaCO:
+docs/explanation/cluster.md.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..state import AWAKE, LEAVING, NEVER_S, RUNNING, STANDBY, Gpu, Job, Node
 
 @dataclass(frozen=True, slots=True)
 class EnergyAwareParams:
-    """Tuned constants of `EnergyAwarePolicy` next to its arguments; figures: docs/validation/cluster.md.
+    """Further tuned constants of `EnergyAwarePolicy`; figures: docs/validation/cluster.md.
 
     Attributes:
         slowdown_w: Price of a second by which a job runs longer, in watts. From 75 to 250 W the energy of a
@@ -44,8 +45,8 @@ PARAMS = EnergyAwareParams()
 
 @dataclass(slots=True, eq=False)
 class JobEstimate:
-    """A job's margin on its predicted excess, its measured excess over the predicted one, the jobs that it
-    must not meet again, and where it is moving to.
+    """A job's margin on its predicted excess, its ratio of measured to predicted excess, its excluded
+    neighbours, and the destination of its move.
     """
 
     margin: float
@@ -58,16 +59,16 @@ class EnergyAwarePolicy(FreeNodesPolicy):
     """Least predicted energy under deadlines.
 
     Args:
-        max_jobs: On one GPU, at any slowdown.
-        load_threshold: Highest sum of solo utilisations on a GPU that is shared.
-        max_excess: Highest predicted slowdown of any job by sharing, while nodes are left that could be woken
+        max_jobs: Highest number of jobs on one GPU, for any slowdown.
+        load_threshold: Highest sum of solo utilisations on a shared GPU.
+        max_excess: Highest predicted slowdown of any job by sharing, while sleeping nodes are available
             instead.
         busy_excess: The same once all nodes are awake and jobs would have to wait.
-        review_s: How often nodes are looked at that might be emptied; None: never, no job is moved.
-        capped: Put awake nodes under one of their power limits (`NodeType.caps`), the one of least predicted
-            energy, for as long as everyone there still meets the deadlines under it.
-        sleep_after_s: When empty nodes go to standby.
-        name: Its name in results.
+        review_s: Time between searches for nodes to empty; None: never, no job is moved.
+        capped: Set one of the power limits of awake nodes (`NodeType.caps`): the one of least predicted
+            energy under which all their jobs still meet the deadlines.
+        sleep_after_s: Time after which empty nodes go to standby.
+        name: Name in results.
         params: The remaining constants.
     """
 
@@ -89,11 +90,11 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         self.move_s = cluster.checkpoint_s + cluster.restart_s
         self.review_due_s = cluster.now_s
         self.waiting = WaitingJobs()
-        self.ends: dict[Node, float] = {}  # of nodes with jobs: when the last is expected to end
-        self.reserved: set[Gpu] = set()  # for jobs that are moving
+        self.ends: dict[Node, float] = {}  # expected last end, for nodes with jobs
+        self.reserved: set[Gpu] = set()  # for moving jobs
         self.draining: set[Node] = set()
 
-    # What happens
+    # Events
 
     def arrived(self, job: Job) -> None:
         job.note = JobEstimate(self.params.margin)
@@ -124,7 +125,8 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         self._note(node)
 
     def reached(self, job: Job) -> None:
-        """An epoch in new company has been measured: learn, and undo what breaks a deadline."""
+        """An epoch with new neighbours has been measured: learn, and undo a placement that breaks a deadline.
+        """
         gpu = max(job.gpus, key=lambda gpu: self.history.predict(gpu.mix))
         expected, excess = self.history.predict(gpu.mix), self.cluster.excess(job)
         if gpu.mix.size < 2:
@@ -155,9 +157,9 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         """The cheapest GPUs of nodes with jobs.
 
         Args:
-            job: To be placed.
-            more_s: What moving it adds to its work; then its node must be awake.
-            draining: On nodes that are being emptied, otherwise on the others.
+            job: The job to place.
+            more_s: Additional work of a move; the node must then be awake.
+            draining: Search nodes that are being emptied, otherwise the others.
         """
         if draining and not self.draining:
             return None
@@ -190,14 +192,14 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         count, room = job.num_gpus, self.memory - job.memory
         alone = count == 1 and node.free
         for gpu in node.gpus:
-            # A free GPU costs less than a shared one; a mix that was refused is full for all its GPUs.
+            # A free GPU costs less than a shared one; a refused mix is full for all its GPUs.
             if gpu.jobs and (alone or gpu.memory > room or joined.get(gpu.mix, 0.0) is None):
                 continue
             if gpu in self.reserved:
                 continue
             price = self._price(job, gpu, left_s, joined, most_s) if gpu.jobs else (0.0, 0.0)
             if price is not None:
-                # A job on several GPUs is as slow as on the slowest of them: the others decide.
+                # A job on several GPUs is as slow as on the slowest of them: the other GPUs decide.
                 priced.append((price[0] + price[1] * (count == 1), price[1], gpu.index, gpu))
                 if alone:
                     break
@@ -225,9 +227,9 @@ class EnergyAwarePolicy(FreeNodesPolicy):
     def _price(
         self, job: Job, gpu: Gpu, left_s: float, joined: dict[Mix, float | None], most_s: float
     ) -> tuple[float, float] | None:
-        """Seconds by which the others on this GPU would run longer in sum, and the newcomer; None where it
-        does not fit, a deadline breaks, or the newcomer would run longer by `most_s`. `joined` keeps what was
-        found of mixes, which is the same for all GPUs of one mix.
+        """Total extra run time (s) of the other jobs on this GPU, and that of the newcomer. None where it
+        does not fit, a deadline breaks, or the newcomer would run longer by `most_s`. `joined` caches the
+        results of mixes, which are the same for all GPUs of one mix.
         """
         mix, now = gpu.mix, self.cluster.now_s
         if mix not in joined:
@@ -276,7 +278,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
                 self._note(node)
 
     def _end_s(self, node: Node, jobs: Iterable[Job]) -> float:
-        """When the last of these jobs is expected to end here."""
+        """Expected last end of these jobs on this node."""
         now, wake_s = self.cluster.now_s, 0.0 if node.state == AWAKE else node.kind.wake_s
         return now + wake_s + max([job.expected_left_s(now) / (job.rate or node.speed) for job in jobs])
 
@@ -291,7 +293,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
     # Power limits
 
     def _limit(self, node: Node) -> None:
-        """Set the power limit of least energy under which all deadlines hold that hold without."""
+        """Set the power limit of least energy that breaks no further deadline."""
         kind, now, tightest = node.kind, self.cluster.now_s, 0.0
         for job in node.jobs():
             if job.state == RUNNING:
@@ -302,7 +304,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         active_w = kind.power_w(node.used / (UNIT * kind.gpus)) - kind.idle_w
 
         def cost_w(index: int) -> float:
-            # What a slowdown costs is the node's other power for longer, and the price that a slower job has.
+            # Cost of a slowdown: the node's other power for longer, and the price of a slower job.
             speed, active = (kind.caps[index].speed, kind.caps[index].active) if index >= 0 else (1.0, 1.0)
             power_w = kind.idle_w - kind.standby_w + active_w * active
             return (power_w + self.params.slowdown_w * node.seats * (1 - speed)) / speed
@@ -313,12 +315,12 @@ class EnergyAwarePolicy(FreeNodesPolicy):
     # Emptying nodes
 
     def _review(self) -> None:
-        """Move the jobs that keep the emptiest node awake, where that pays several times over."""
+        """Move the jobs of the emptiest node, where that saves several times its cost."""
         now, least_s = self.cluster.now_s, self.params.movable_times * self.move_s
         order = sorted(self.ends, key=lambda node: (node.used, node.index))
         for node in order[: max(len(order) // 2, 1)]:
             residents = node.jobs()
-            # One that waits for another of its nodes has no rate.
+            # A job that waits for another of its nodes has no rate.
             steady = all(job.state == RUNNING and job.rate for job in residents)
             if node.state != AWAKE or node in self.draining or not steady:
                 continue
@@ -354,7 +356,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
     # The queue
 
     def _serve(self, gpus: Iterable[Gpu]) -> None:
-        """Place who waits on the nodes that have changed, as long as somebody fits."""
+        """Place waiting jobs on the nodes that have changed, until none fits."""
         self.bound = self.busy_excess
         for node in nodes_of(gpus):
             while node.state != STANDBY and (found := self._next(node)):

@@ -14,11 +14,11 @@ from ..state import LEAVING, RUNNING, Gpu, Job
 
 
 class Pairing(FreeNodesPolicy):
-    """A queue: whole GPUs first, else a partner for its head. Subclasses choose the partner and the order of
-    the queue.
+    """A queue that prefers whole GPUs. Where none are free, the head of the queue gets a partner. Subclasses
+    define partners and the order of the queue.
 
     Args:
-        sleep_after_s: When empty nodes go to standby; None: never.
+        sleep_after_s: Time after which empty nodes go to standby; None: never.
     """
 
     spread = True
@@ -30,7 +30,7 @@ class Pairing(FreeNodesPolicy):
         super().begin(cluster)
         self.history = History(cluster.profiles)
         self.queue: list[tuple[float, int, Job]] = []
-        # By width and profile: who has its GPUs to itself.
+        # By width and profile: jobs that have their GPUs to themselves.
         self.alone: dict[tuple[int, int], dict[Job, None]] = {}
         self.memory = usable_memory(cluster)
 
@@ -39,7 +39,7 @@ class Pairing(FreeNodesPolicy):
         return -job.priority
 
     def partners(self, job: Job) -> Iterator[Job]:
-        """Who may share with this job, best first."""
+        """Candidates for sharing with this job, best first."""
         raise NotImplementedError
 
     def arrived(self, job: Job) -> None:
@@ -57,13 +57,13 @@ class Pairing(FreeNodesPolicy):
         self.arrived(job)
 
     def fits(self, job: Job, other: Job) -> bool:
-        """Memory on every GPU, and neither in a state or of a priority that forbids it."""
+        """Whether memory fits on every GPU, and state and priority of both jobs allow sharing."""
         if other.state != RUNNING or other.priority > 0 or job.priority > 0:
             return False
         return job.memory + other.memory <= self.memory
 
     def expected_excess(self, job: Job, other: Job) -> float:
-        """How much longer both would take."""
+        """Relative growth of the run time of both."""
         return self.history.predict(self.cluster.mixes.grown(other.gpus[0].mix, job.profile))
 
     def _serve(self) -> None:
@@ -96,11 +96,11 @@ class Pairing(FreeNodesPolicy):
 
 
 class FifoPacked(Pairing):
-    """Gavel's FIFO with packing: where the head does not fit, it joins the running job with which the sum of
-    normalised speeds is highest, if above 1.5.
+    """Gavel's FIFO with packing: where the head does not fit, it joins the running job with the highest sum
+    of normalised speeds, if above 1.5.
 
-    In Gavel only jobs of equal width pair, and nobody packs while GPUs are free (seen in its code; Narayanan
-    et al., OSDI'20).
+    In Gavel only jobs of equal width pair, and no jobs are packed while GPUs are free (from its code;
+    Narayanan et al., OSDI'20).
     """
 
     THRESHOLD = 1.5
@@ -118,10 +118,10 @@ class FifoPacked(Pairing):
 
 
 class Gandiva(Pairing):
-    """Gandiva's packing as in Gavel: a random partner of equal width when requests exceed the cluster; undone
-    where the sum of speeds is below 1.
+    """Gandiva's packing as in Gavel: a random partner of equal width when requests exceed the cluster. The
+    packing is undone where the sum of speeds is below 1.
 
-    Xiao et al., OSDI'18, section 3.3: packing is tried out and given up where it does not pay.
+    Xiao et al., OSDI'18, section 3.3: packing is tried, and ended where it does not help.
     """
 
     THRESHOLD = 1.0
@@ -151,8 +151,8 @@ class Lucid(Pairing):
     scores sum to at most 2.
 
     A job scores 0, 1 or 2 by its own utilisation: below 25 %, below 60 %, above. The original learns the
-    score with a decision tree from utilisation, memory and use of mixed precision, and estimates durations;
-    here durations are those that the scheduler gets.
+    score with a decision tree from utilisation, memory and use of mixed precision, and estimates durations.
+    This version uses the scheduler's estimates of durations.
     """
 
     LIMIT = 2

@@ -1,4 +1,4 @@
-"""What `detect` is made of.
+"""The parts of `detect`.
 
     signals                    a trace as evenly spaced signals, each with the shortest period it can show
     correlation, candidates    autocorrelation; periods that several estimators propose

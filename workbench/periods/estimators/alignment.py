@@ -1,8 +1,8 @@
-"""Where each iteration begins, once the period is known: by the median shape, with drift and jitter.
+"""The start of each iteration for a known period: matched with the median shape, with drift and jitter.
 
-The shape of one iteration slides over the trace, and the row of its best matches is chosen whose distances
+The shape of one iteration slides over the trace. The result is the sequence of best matches whose distances
 keep to the period within 15 % (dynamic programming over match peaks: Ellis, "Beat Tracking by Dynamic
-Programming", J. New Music Research 36, 2007, section 3). What does not look like an iteration stays outside.
+Programming", J. New Music Research 36, 2007, section 3). Intervals unlike an iteration are excluded.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ BINS = 40  # of one period
 
 @dataclass(frozen=True, slots=True)
 class AlignmentParams:
-    """Tuned constants of the alignment, by hand, scored by the true starts of recorded trainings."""
+    """Tuned constants of the alignment, set manually, scored by the true starts of recorded trainings."""
 
-    stretch: float = 0.15  # how far an iteration may be off its neighbours' length
-    leap: float = 1.0  # what leaving out a stretch costs, in matches: it pays from two matches on
-    late: float = 1.6  # an iteration that took longer (in usual lengths) is an iteration and a pause
+    stretch: float = 0.15  # largest relative difference of an iteration from its neighbours' length
+    leap: float = 1.0  # cost of an omitted interval, in matches: it is worthwhile from two matches on
+    late: float = 1.6  # a longer iteration (in usual lengths) counts as an iteration and a pause
     least_iterations: int = 3
-    # new readings per period from which on each iteration is recognised by itself
+    # new readings per period from which on each iteration is recognised separately
     clear_readings: float = 8.0
-    most_together: int = 11  # iterations that are recognised as one where readings are fewer
-    follow: float = 0.15  # weight of an iteration's length in that which its successor is expected to have
+    most_together: int = 11  # iterations that are recognised as one if there are fewer readings
+    follow: float = 0.15  # weight of an iteration's length in the expected length of its successor
 
 
 PARAMS = AlignmentParams()
 
 
 def area_below(times_s: Array, values: Array) -> Array:
-    """The integral of a signal from its first reading to each one, by trapezoids; (n,) like the readings."""
+    """The integral of a signal from its first reading to each one, by the trapezoidal rule; (n,)."""
     steps = 0.5 * (values[1:] + values[:-1]) * np.diff(times_s)
     return np.concatenate([[0.0], np.cumsum(steps)]) if len(times_s) else np.empty(0)
 
 
 @dataclass(frozen=True, slots=True)
 class BinnedSignal:
-    """A signal in bins of equal width; `known` is False where the trace has a hole."""
+    """A signal in bins of equal width; `known` is False where the trace has a gap."""
 
     start_s: float
     step_s: float
     values: Array
     known: Array
-    # neighbours that are matched together, where one iteration alone has too few readings to be recognised
+    # neighbours that are matched together, if one iteration alone has too few readings
     together: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Begin and end of each iteration, and how well they match one shape (sum of correlations)."""
+    """Start and end of each iteration, and their match with one shape (sum of correlations)."""
 
     start_s: Array
     end_s: Array
@@ -63,13 +63,13 @@ class Alignment:
 
 
 def align(times_s: Array, values: Array, seconds: float, phase_s: float) -> Alignment:
-    """Iterations of about `seconds` in a signal; none where fewer than three look alike.
+    """Iterations of about `seconds` in a signal; none if fewer than three are alike.
 
     Args:
-        times_s: Moments of the readings, growing.
+        times_s: Moments of the readings, ascending.
         values: The readings.
-        seconds: The period that was found.
-        phase_s: One boundary; the others are put at the same place of the shape.
+        seconds: The detected period.
+        phase_s: One boundary; the others are at the same place of the shape.
     """
     empty = Alignment(np.empty(0), np.empty(0), 0.0)
     if len(times_s) < 4 or times_s[-1] - times_s[0] < 2 * seconds:
@@ -81,7 +81,7 @@ def align(times_s: Array, values: Array, seconds: float, phase_s: float) -> Alig
     rows, _ = _chain(*_matches(grid, shape), seconds)
     if len(rows) < PARAMS.least_iterations:
         return empty
-    # Of aligned iterations: sharper than what a few rigid ones gave.
+    # Of aligned iterations: sharper than the shape of a few evenly spaced ones.
     shape = _median_shape(grid, _anchored(rows, phase_s, seconds))
     rows, total = _chain(*_matches(grid, shape), seconds)
     if len(rows) < PARAMS.least_iterations:
@@ -92,7 +92,7 @@ def align(times_s: Array, values: Array, seconds: float, phase_s: float) -> Alig
 
 
 def _binned(times_s: Array, values: Array, seconds: float, phase_s: float) -> BinnedSignal:
-    """Mean of the signal in each bin. The bins are laid so that the phase is an edge."""
+    """Mean of the signal in each bin. The phase is an edge of a bin."""
     step_s = seconds / BINS
     start_s = phase_s + np.ceil((times_s[0] - phase_s) / step_s - 1e-9) * step_s
     count = int((times_s[-1] - start_s) / step_s + 1e-9)
@@ -108,18 +108,18 @@ def _binned(times_s: Array, values: Array, seconds: float, phase_s: float) -> Bi
 
 
 def _pace(spans: Array) -> float:
-    """Seconds between readings in the middle of the time: a trace may be dense in one part only."""
+    """Median seconds between readings: a trace may be dense in one part only."""
     ordered = np.sort(spans)
     return float(ordered[np.searchsorted(np.cumsum(ordered), 0.5 * float(np.sum(ordered)))])
 
 
 def _together(times_s: Array, values: Array, seconds: float) -> int:
-    """How many iterations to recognise as one, by the new readings in a period (sensors repeat)."""
+    """Number of iterations to recognise as one, by the new readings per period (sensors repeat)."""
     new_s = _pace(np.diff(times_s))
     runs = np.diff(times_s[1:][np.diff(values) != 0])
     if len(runs) > 8:
         short_s, usual_s, long_s = np.quantile(runs, [0.1, 0.5, 0.9])
-        # At a regular pace: refreshes, and not just a power that stands still between its steps.
+        # At a regular period: refreshes, and not just a power that is constant between its steps.
         if long_s < 3.0 * short_s:
             new_s = max(new_s, float(usual_s))
     each = seconds / new_s
@@ -129,7 +129,7 @@ def _together(times_s: Array, values: Array, seconds: float) -> int:
 
 
 def _first_shape(grid: BinnedSignal, phase_s: float) -> Array | None:
-    """The median of five periods around the phase; None where all of them have holes."""
+    """The median of five periods around the phase; None if all of them have gaps."""
     offset = round((phase_s - grid.start_s) / grid.step_s)
     periods = (len(grid.values) - offset % BINS) // BINS
     first = min(max(min(offset // BINS, periods - 5), 0), periods - 1)
@@ -144,7 +144,7 @@ def _matches(grid: BinnedSignal, shape: Array) -> tuple[list[float], list[float]
     score = _correlation(grid, shape)
     if len(score) < 3:
         return [], []
-    reach = BINS // 8  # a match within an eighth of a period of a better one is the same
+    reach = BINS // 8  # matches within an eighth of a period of a better one are the same
     inner = score[1:-1]
     peaks = np.flatnonzero((inner >= score[:-2]) & (inner > score[2:])) + 1
     last = len(score) - 1
@@ -174,14 +174,15 @@ def _vertex(before: Array, here: Array, after: Array) -> Array:
 
 
 def _correlation(grid: BinnedSignal, shape: Array) -> Array:
-    """Correlation of the shape with each bin's stretch; below 0 in a hole, less where it is flatter."""
+    """Correlation of the shape with the interval at each bin; below 0 in a gap, reduced where it is flatter.
+    """
     centred = shape - shape.mean()
     spread = float(np.sqrt(np.mean(centred**2)))
     if len(grid.values) < BINS or spread <= 1e-9 * max(float(np.abs(shape).max()), 1e-9):
         return np.empty(0)
     sums, squares = (_moving(each) for each in (grid.values, grid.values**2))
     own = np.sqrt(np.maximum(squares / BINS - (sums / BINS) ** 2, 0.0))
-    # Flat noise correlates with anything; a stretch that swings far less than an iteration is none.
+    # Flat noise correlates with anything; an interval with far less variation than an iteration is none.
     score = np.correlate(grid.values, centred, "valid") / (BINS * spread * np.maximum(own, 0.5 * spread))
     return _combed(np.where(_moving((~grid.known).astype(float)) > 0.5, -1.0, score), grid.together)
 
@@ -204,7 +205,7 @@ def _moving(values: Array) -> Array:
 
 
 def _chain(at_s: list[float], score: list[float], seconds: float) -> tuple[list[float], float]:
-    """The row of most matches about a period apart, and the sum of their scores."""
+    """The sequence of most matches about a period apart, and the sum of their scores."""
     count = len(at_s)
     best, back, local = [0.0] * count, [-1] * count, [seconds] * count
     nearest, reached, leap, leap_from = 0, 0, -np.inf, -1
@@ -237,7 +238,7 @@ def _chain(at_s: list[float], score: list[float], seconds: float) -> tuple[list[
 
 
 def _anchored(row: list[float], phase_s: float, seconds: float) -> list[float]:
-    """The row of beginnings moved so that the phase is one of them."""
+    """The sequence of starts moved so that the phase is one of them."""
     nearest = min(row, key=lambda at: abs(at - phase_s))
     away_s = (phase_s - nearest + seconds / 2) % seconds - seconds / 2
     return [at + away_s for at in row]
@@ -250,7 +251,7 @@ def _median_shape(grid: BinnedSignal, starts_s: list[float]) -> Array:
 
 
 def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float]:
-    """Beginnings (s) refined by half a period around each: a long iteration matches too late."""
+    """Starts (s) refined by half a period around each: a long iteration matches too late."""
     if grid.together > 1:
         return row
     half, reach = BINS // 4, BINS // 8
@@ -261,7 +262,7 @@ def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float
     shifts = np.arange(-reach, reach + 1)
     at = first[:, None] + shifts
     whole = (at[:, 0] - half >= 0) & (at[:, -1] + half <= len(grid.values))
-    if spread < 0.3 * float(np.std(shape)) or not whole.any():  # nothing there tells it more precisely
+    if spread < 0.3 * float(np.std(shape)) or not whole.any():  # this part of the shape is too flat to refine
         return row
     cuts = grid.values[np.clip(at[:, :, None] + np.arange(-half, half), 0, len(grid.values) - 1)]
     cuts = cuts - cuts.mean(axis=2, keepdims=True)
@@ -276,7 +277,7 @@ def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float
 
 
 def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -> tuple[Array, Array]:
-    """Begins and ends (s) from a row of beginnings; a late one follows a pause or a missed match."""
+    """Starts and ends (s) from a sequence of starts; a late one follows a pause or a missed match."""
     lengths = np.diff(row)
     close = lengths[lengths < (1 + PARAMS.stretch) * seconds]
     usual = float(np.median(close)) if len(close) else seconds
@@ -298,12 +299,13 @@ def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -
 
 
 def _alike(starts_s: Array, ends_s: Array, times_s: Array, values: Array, together: int) -> Array:
-    """Which iterations have about the usual level: an evaluation's steps may have the shape at another."""
+    """Which iterations have about the usual level: an evaluation's steps may have the same shape at another.
+    """
     if not len(starts_s):
         return np.zeros(0, dtype=bool)
     area = area_below(times_s, values)
     level = (np.interp(ends_s, times_s, area) - np.interp(starts_s, times_s, area)) / (ends_s - starts_s)
-    if together > 1:  # the level of an iteration of few readings is chance; that of some in a row is not
+    if together > 1:  # with few readings, the level of one iteration is random, the level of several is not
         row = np.ones(min(together, len(level)))
         level = np.convolve(level, row, "same") / np.convolve(np.ones(len(level)), row, "same")
     usual = float(np.median(level))

@@ -18,11 +18,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class CandidateParams:
-    """Tuned constants of proposals, by hand; `tools.fit_period_ranker` must follow their changes."""
+    """Tuned constants of proposals, set manually; `tools.fit_period_ranker` must follow their changes."""
 
     most: int = 22
-    merge: float = 0.035  # nearer than this share is the same period
-    # the first key maxima above these shares of the highest are proposed, and the highest itself
+    merge: float = 0.035  # periods closer than this share are the same
+    # the first key maxima above these shares of the highest are proposed, and the highest
     heights: tuple[float, ...] = (0.9, 0.6)
     spectral_peaks: int = 5
 
@@ -36,23 +36,24 @@ class SignalView:
 
     signal: Signal
     levels: tuple[CorrelationLevel, ...]  # longest window first
-    densities: tuple[Array, ...]  # power spectral density a level (Blackman-Tukey), share of variance a bin
-    resolution_hz: tuple[float, ...]  # a bin of `densities`, a level
+    densities: tuple[Array, ...]  # spectral density per level (Blackman-Tukey): share of variance per bin
+    resolution_hz: tuple[float, ...]  # width of a bin of `densities`, per level
     spectrum: Array  # amplitudes of the whole trace, Hann window, padded; empty between pauses
-    spectrum_hz: float  # a bin of `spectrum`
+    spectrum_hz: float  # width of a bin of `spectrum`
 
     def level_for(self, period_s: float, periods: float) -> int:
-        """The shortest window that holds so many periods, else the longest."""
+        """The shortest window that contains so many periods, else the longest."""
         least_s = periods * period_s
         longer = (k for k in range(len(self.levels) - 1, 0, -1) if self.levels[k].window_s >= least_s)
         return next(longer, 0)
 
 
 class LevelBank:
-    """The levels of some views end to end, so that many lags are looked up together.
+    """The levels of several views in one array, so that many lags are read together.
 
-    Levels are numbered through; `values` and `middle` of level k begin at `first[k]`, and have `count[k]`
-    lags `step_s[k]` apart. `densities` (levels, bins) have `bins[k]` bins `bin_hz[k]` apart, and then zeros.
+    Levels are numbered consecutively. `values` and `middle` of level k begin at `first[k]`, and have
+    `count[k]` lags `step_s[k]` apart. `densities` (levels, bins) have `bins[k]` bins `bin_hz[k]` apart, and
+    then zeros.
     """
 
     def __init__(self, views: Sequence[SignalView]) -> None:
@@ -75,14 +76,14 @@ class LevelBank:
             row[: len(view.levels)] = [level.window_s for level in view.levels]
 
     def level_for(self, view: Array, periods_s: Array, periods: float, longer: int = 0) -> Array:
-        """The numbers (n,) of the shortest windows of views (n,) that hold so many periods (n,), else of the
-        longest; or of windows so many levels `longer`.
+        """The numbers (n,) of the shortest windows of views (n,) that contain so many periods (n,), else of
+        the longest; `longer` selects windows so many levels longer.
 
         Args:
             view: (n,) numbers of views.
             periods_s: (n,) periods.
-            periods: How many a window must hold.
-            longer: Levels added.
+            periods: Required number of periods per window.
+            longer: Number of levels to add.
         """
         fits = np.count_nonzero(self._windows_s[view] >= (periods * periods_s)[:, None], axis=1)
         found: Array = self._longest[view] + np.maximum(fits - 1 - longer, 0)
@@ -192,7 +193,7 @@ def propose(grid: SignalGrid, views: list[SignalView]) -> list[Candidate]:
 
 
 def _doubled(found: list[Candidate], view: SignalView, longest_s: float) -> list[Candidate]:
-    """Twice the strongest: two halves that are nearly alike hide the whole from every estimator."""
+    """Twice the strongest: two halves that are nearly alike hide the true period from every estimator."""
     more: list[Candidate] = []
     for one in found[:6]:
         twice_s = 2 * one.period_s
@@ -261,7 +262,7 @@ def _merge(proposed: list[tuple[float, float, float, float]]) -> list[Candidate]
 
 
 def refine(view: SignalView, period_s: float) -> float:
-    """A period (s) refined at ever longer multiples, each doubling the precision of the NSDF's peak."""
+    """A period (s) refined at increasing multiples, each doubling the precision of the NSDF's peak."""
     best, multiple, slack = period_s, 1, 0.03
     start_s, start = period_s, None
     while True:

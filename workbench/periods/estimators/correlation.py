@@ -1,8 +1,9 @@
 """Normalised autocorrelation over a pyramid of windows.
 
 NSDF after McLeod and Wyvill, "A smarter way to find pitch" (ICMC 2005), eq. 9: 2 sum x(t) x(t+lag) / sum
-x(t)^2 + x(t+lag)^2, here with weights for gaps. Level j averages over windows of the trace's length / 2^j:
-short ones are blind to drift, checkpoints and evaluation, long ones separate long cycles from multiples.
+x(t)^2 + x(t+lag)^2, here with weights for gaps. Level j averages over windows of the trace's length / 2^j.
+Short windows are insensitive to drift, checkpoints and evaluation. Long windows separate long cycles from
+multiples.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class CorrelationParams:
-    """Tuned constants of the correlations, by hand; `tools.fit_period_ranker` must follow their changes."""
+    """Tuned constants of the correlations, set manually; `tools.fit_period_ranker` must follow their changes.
+    """
 
-    points: int = 2048  # of one window; longer ones are thinned by bin means
-    segments: int = 8  # windows looked at a level, spread over the trace
-    least_points: int = 24  # of the shortest window
+    points: int = 2048  # per window; longer ones are thinned by bin means
+    segments: int = 8  # windows per level, spread over the trace
+    least_points: int = 24  # in the shortest window
 
 
 PARAMS = CorrelationParams()
@@ -84,12 +86,12 @@ def pyramids(
     """NSDFs of signals over windows of the whole length, half, a quarter ... down to each one's shortest,
     longest first.
 
-    `values` (signals, n) have zero mean and are 0 inside gaps, where `weights` (n,) are 0 and not 1.
+    `values` (signals, n) have zero mean and are 0 inside gaps. `weights` (n,) are 0 inside gaps, otherwise 1.
 
     Args:
         values: (signals, n), zero mean, 0 inside gaps.
         weights: (n,), 0 inside gaps and 1 elsewhere.
-        step_s: Of the grid.
+        step_s: Step of the grid.
         shortest_windows_s: One per signal.
     """
     found: list[list[CorrelationLevel]] = [[] for _ in values]
@@ -111,7 +113,7 @@ def _level(values: Array, weights: Array, step_s: float, length: int, thin: int)
     picked = np.arange(count)
     if count > PARAMS.segments:
         picked = np.linspace(0, count - 1, PARAMS.segments).astype(int)
-    # The last window ends with the trace: what is newest is never left out.
+    # The last window ends with the trace, so that the newest readings are always included.
     offset = values.shape[1] - count * length
     rows = values[:, offset:].reshape(len(values), count, length)[:, picked, : size * thin]
     w = None if weights.all() else weights[offset:].reshape(count, length)[picked, : size * thin]
@@ -119,13 +121,13 @@ def _level(values: Array, weights: Array, step_s: float, length: int, thin: int)
 
 
 def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice]) -> CorrelationLevel:
-    """The NSDF of stretches of unlike length, none of its lags across two of them.
+    """The NSDF of pieces of different lengths; no lag extends across two of them.
 
     Args:
         values: (signals, n), zero mean.
         weights: (n,), 0 inside gaps.
-        step_s: Of the grid.
-        pieces: The stretches.
+        step_s: Step of the grid.
+        pieces: The pieces.
     """
     pieces = sorted(pieces, key=lambda piece: piece.start - piece.stop)[: 2 * PARAMS.segments]
     longest = pieces[0].stop - pieces[0].start
@@ -143,8 +145,8 @@ def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice
 def _averaged(
     rows: Array, w: Array | None, step_s: float, thin: int, window_s: float
 ) -> list[CorrelationLevel]:
-    """The levels of signals from their windows (signals, windows, n), which have the weights (windows, n);
-    all of them 1 where None.
+    """The levels of signals from their windows (signals, windows, n) with the weights (windows, n); None: all
+    weights are 1.
     """
     size = rows.shape[2] // thin
     if thin > 1:
@@ -177,10 +179,10 @@ def _averaged(
         energy = irfft(2 * (transformed * mask.conj()).real, pad)[..., :keep]
     floor = 1e-9 * np.maximum(energy[..., :1], 1e-30)
     each = 2 * product / np.maximum(energy, floor)
-    if w is not None:  # lags that hardly any pair of readings has
+    if w is not None:  # lags with hardly any pair of readings
         pairs = irfft(mask.real**2 + mask.imag**2, pad)[:, :keep]
         each = np.where(pairs < 0.3 * mass, 0.0, each)
-    # Windows in which nothing happens say nothing; others count by how much happens, within a limit.
+    # Windows without variation have no weight; others count by their variation, within a limit.
     power = energy[..., 0]
     share = np.sqrt(np.minimum(power, 2 * np.median(power, axis=-1)[:, None]) + 1e-12)
     share = share / share.sum(axis=1, keepdims=True)
@@ -190,15 +192,15 @@ def _averaged(
 
 
 def key_maxima(values: Array, first: int, last: int) -> Array:
-    """Places in [first, last] of the highest points between upward zero crossings of an NSDF (McLeod and
-    Wyvill, 5); of all peaks where it never crosses zero. `last` ends two places before the NSDF does.
+    """Indices in [first, last] of the highest points between upward zero crossings of an NSDF (McLeod and
+    Wyvill, 5); of all peaks if it never crosses zero. `last` is two indices before the NSDF's end.
     """
     v = values[: last + 2]
     edges = np.flatnonzero((v[1:] > 0) & (v[:-1] <= 0)) + 1
     if v.min() > 0:
         found = np.flatnonzero((v[1:-1] >= v[:-2]) & (v[1:-1] > v[2:])) + 1
     else:
-        # What is below zero after a hill is lower than the hill.
+        # Values below zero after a hill are lower than the hill.
         hills = itertools.pairwise([*edges, len(v)])
         found = np.array([a + v[a:b].argmax() for a, b in hills], dtype=np.int64)
     return found[(found >= first) & (found <= last)]

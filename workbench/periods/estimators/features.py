@@ -1,4 +1,4 @@
-"""Features of candidate periods, all free of scale: correlations, shares and ratios."""
+"""Features of candidate periods, all independent of scale: correlations, shares and ratios."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AROUND = ("middle", "lift", "valley", "best_before", "best_after", "place_before
 CORRELATED = len(LAGS) + len(MULTIPLES) + len(PARTS) + len(LONGER) + len(AROUND)
 SPECTRAL = len(COMB) + len(BETWEEN) + 8
 WIDTH = 1 + CORRELATED + SPECTRAL
-_LINES = 600  # of a density, the lowest: 14 periods in a window put its 40th harmonic there
+_LINES = 600  # lowest lines of a density: with 14 periods in a window, they include its 40th harmonic
 SIGNALS = ("power_w", "utilisation", "memory_utilisation", "between_pauses")
 
 
@@ -117,7 +117,7 @@ def _proposals(
 
 
 def _clocks(by_name: dict[str, SignalView]) -> float:
-    """How often power refreshes to one refresh of a utilisation: what both show is no beat with either."""
+    """Power refreshes per refresh of a utilisation: a period that both show is not a beat with either."""
     other = next((by_name[name].signal for name in SIGNALS[1:3] if name in by_name), None)
     if other is None or other.sd <= 0:
         return float("nan")
@@ -125,8 +125,8 @@ def _clocks(by_name: dict[str, SignalView]) -> float:
 
 
 def _jumps(view: SignalView | None, step_s: float) -> float:
-    """Variance of a reading's differences from refresh to refresh over twice its own (von Neumann 1941): near
-    1 where each refresh shows another part of something faster.
+    """Variance of a reading's differences from refresh to refresh over twice its own (von Neumann 1941). It
+    is near 1 if each refresh shows another part of a faster period.
     """
     if view is None or view.signal.sd <= 0:
         return float("nan")
@@ -167,7 +167,7 @@ def _lagged(bank: LevelBank, view: Array, periods: Array, shortest_s: Array) -> 
 
 
 def _around(bank: LevelBank, near: Array, periods: Array, height: Array) -> Array:
-    """The NSDF around peaks, (n, 5): mean lift, valley, best rivals inside and after it, the former's place.
+    """The NSDF around peaks, (n, 5): mean lift, valley, best rivals inside and after it, place of the former.
     """
     found = np.full((len(near), 5), np.nan)
     for row, level, top, place in zip(found, near, height, periods / bank.step_s[near], strict=True):
@@ -179,7 +179,7 @@ def _around(bank: LevelBank, near: Array, periods: Array, height: Array) -> Arra
         if not len(inside):
             continue
         valley = inside.min()
-        # Behind the hill at lag 0.
+        # After the hill at lag 0.
         low = np.flatnonzero(inside < max(0.0, valley) + 0.25 * (top - valley))
         past = low[0] if len(low) else 0
         best = past + int(inside[past:].argmax())
@@ -209,8 +209,8 @@ def _spectral(bank: LevelBank, view: Array, periods: Array) -> Array:
 
 def _off_comb(density: Array, bin_periods: Array, top: Array) -> tuple[Array, Array]:
     """The strongest lines (n,) above 1/period that are no multiple of it, of densities (n, lines) whose bins
-    are so many (n,) of 1/period apart: their height over the highest line's, and their place in multiples of
-    1/period. What does not repeat with a period is of something else, or faster.
+    are so many (n,) of 1/period apart. Returns their height over the highest line's, and their place in
+    multiples of 1/period. A line that does not repeat with a period comes from another or a faster source.
     """
     place = np.multiply.outer(bin_periods, np.arange(density.shape[1]))
     width = np.minimum(1.6 * bin_periods, 0.3)[:, None]
@@ -260,7 +260,7 @@ def _relations(rows: Array, periods: Array, candidates: list[Candidate]) -> Arra
 
 
 def _best(those: Array, heights: Array) -> Array:
-    """By how much the highest of those others (n, n) is above each candidate; NaN where there are none."""
+    """Difference of the highest of those others (n, n) to each candidate; NaN if there are none."""
     top = np.where(those, heights, -np.inf).max(axis=1)
     return np.where(those.any(axis=1), top - heights, np.nan)
 

@@ -1,4 +1,4 @@
-"""A found period made precise: phases chunk by chunk give its mean, its scatter and a boundary."""
+"""Makes a detected period precise: phases of successive chunks give its mean, its scatter and a boundary."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class PrecisePeriodParams:
-    """Tuned constants of precise periods, by hand; `benchmarks.periods` scores the stated errors."""
+    """Tuned constants of precise periods, set manually; `benchmarks.periods` scores the stated errors."""
 
-    bins: int = 48  # of one period
+    bins: int = 48  # per period
     most_chunks: int = 40
     fine: int = 8  # phase bins between phase bins, by interpolation of the correlation
 
@@ -30,18 +30,18 @@ PARAMS = PrecisePeriodParams()
 class Precise:
     """A period in seconds, made precise by folding the trace in chunks."""
 
-    period_s: float  # mean over the trace, changes and pauses left out as far as they can be reported
+    period_s: float  # mean over the trace, without detected changes and pauses
     scatter: float  # standard error of that mean from the chunks' scatter, as a share of the period
-    boundary: float  # where the newest well-seen iteration begins, in grid steps from the trace's start
+    boundary: float  # start of the newest clearly visible iteration, in grid steps from the trace's start
     explained: float  # share of the variance that a shape repeated within a chunk explains, mean over chunks
-    least: float  # the same of the worst fifth of the chunks
-    chunks: int  # how many were used
+    least: float  # the same for the worst fifth of the chunks
+    chunks: int  # number of used chunks
     moves: float  # largest difference between the periods of two thirds of the trace, as a share
 
     def doubts(self, step_s: float, seconds: float) -> list[float]:
         """Ratios on which the error of `period_s` depends, for the model that predicts it."""
         periods = max(1.0, seconds / self.period_s)
-        least = step_s / seconds  # a grid step over all that was seen: what clockwork leaves
+        least = step_s / seconds  # a grid step over the whole observed time: the error of an exact clock
         return [
             np.log(self.scatter + 1e-6), np.log(least), np.log(periods), np.log(step_s / self.period_s),
             self.explained, self.least, float(self.chunks), self.moves,
@@ -49,7 +49,7 @@ class Precise:
 
 
 def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
-    """A period (s) that is right to a few per cent, made precise: chunks phase-locked to their neighbours."""
+    """A period (s) known to a few per cent, made precise: chunks phase-locked to their neighbours."""
     count = len(signal.values)
     per_chunk = max(3 * period_s / step_s, 24.0)  # steps
     number = int(np.clip(count / per_chunk, 1, PARAMS.most_chunks))
@@ -62,7 +62,7 @@ def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
     table, explained = shapes.reshape(len(starts), bins), shares[0]
     table = table - table.mean(axis=1, keepdims=True)
     good = explained >= 0.5 * float(explained.max())
-    good[int(np.argmax(explained))] = True  # where nothing is explained at all, the best chunk alone
+    good[int(np.argmax(explained))] = True  # if no chunk is explained, the best one alone
     newest = int(np.flatnonzero(good)[-1])
     boundary = _boundary(table[newest], int(starts[newest]), length, step_s, period_s)
     used = int(good.sum())
@@ -72,8 +72,7 @@ def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
     shift, weight = _shifts(table[good])
     distance = np.diff(starts[good]) * step_s / period_s  # in periods
     slope = shift / distance  # a positive shift: the next chunk comes late, the period is longer
-    # further than a third of a period is no drift: a pause began the period again
-    keep = np.abs(shift) < 0.35
+    keep = np.abs(shift) < 0.35  # more than a third of a period is no drift: a pause restarted the period
     least = float(np.quantile(explained, 0.2))
     if keep.sum() < 2:
         return Precise(period_s, 0.02, boundary, float(explained.mean()), least, used, 0.0)
@@ -108,7 +107,7 @@ def _shifts(table: Array) -> tuple[Array, Array]:
 
 
 def _boundary(shape: Array, start: int, length: int, step_s: float, period_s: float) -> float:
-    """The newest boundary in grid steps: where the power rises most out of its lowest stretch."""
+    """The newest boundary in grid steps: the largest rise of the power from its lowest interval."""
     before, after = np.append(shape[-1:], shape[:-1]), np.append(shape[1:], shape[:1])
     smooth = (shape + before + after) / 3
     rise = shape - before - 0.25 * (smooth - smooth.min())

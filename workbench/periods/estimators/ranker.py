@@ -1,10 +1,11 @@
-"""Which candidate is the iteration, which another level, how sure that is: boosted trees over `features`.
+"""Identifies the iteration and other levels among the candidates, with confidences: boosted trees over
+`features`.
 
-Three stages: the first judges each candidate alone, the second and the third again with what the one before
-thinks of its rivals (stacking, Wolpert 1992). The first two know jobs whose periods suit their sensor, the
-third a wider world in physical seconds, in which much is hidden. Trained by `python -m
-tools.fit_period_ranker` on generated jobs only; a table maps scores to shares that came true. The file begins
-with how it was made ("about"), which nothing here reads.
+There are three stages. The first scores each candidate alone. The second and the third score it again with
+the previous stage's scores of its rivals (stacking, Wolpert 1992). The first two were trained on jobs whose
+periods suit their sensor, the third on more varied jobs in physical seconds, with many hidden periods.
+`python -m tools.fit_period_ranker` trains them, on generated jobs only. A table maps scores to observed
+frequencies. The file begins with a description of its origin ("about"), which this module does not read.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .features import NAMES
 
 Array = np.ndarray[Any, Any]
 FILE = "ranker.json.gz"
-REMEDY = "`python -m tools.fit_period_ranker` makes it again"
+REMEDY = "run `python -m tools.fit_period_ranker` to create it"
 ERROR = "error"
 ALONE, BESIDE = ("iteration_alone", "level_alone"), ("iteration_beside", "level_beside")
 ROLES = ("iteration", "level", "cycle")
@@ -33,7 +34,7 @@ ROLES = ("iteration", "level", "cycle")
 class RankerParams:
     """Tuned constants of rivals; `tools.fit_period_ranker` trains with them, and again when they change."""
 
-    most_ratio: float = 64.0  # of two periods, as the trees see it
+    most_ratio: float = 64.0  # largest ratio of two periods in the features
     neighbour: float = 1.2  # ratio of two periods below which they are neighbours, neither longer nor shorter
 
 
@@ -63,18 +64,18 @@ class Roles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ranker:
-    """Eight boosters, the columns (k,) that the first two stages know, and the tables that turn scores into
+    """Eight boosters, the feature columns (k,) of the first two stages, and the tables that map scores to
     probabilities.
     """
 
     boosters: dict[str, Any]
     tables: dict[str, tuple[Array, Array]]
-    # predicted errors times this hold 90 % of those of unseen cases (split conformal prediction)
+    # predicted errors times this contain 90 % of those of unseen cases (split conformal prediction)
     wider: float
     base: Array
 
     def __call__(self, periods_s: Array, features: Array) -> Roles:
-        """What each of (n,) candidates may be, from their features (n, len(NAMES))."""
+        """Role probabilities of (n,) candidates, from their features (n, len(NAMES))."""
         together = self.stacked(periods_s, features)
         tables = [(self._predict(name, together), *self.tables[name]) for name in ROLES]
         iteration, level, cycle = (np.interp(*table) for table in tables)
@@ -124,7 +125,7 @@ def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:
 
 @lru_cache(maxsize=1)
 def shipped() -> Ranker:
-    """The ranker of this package. Raises WorkbenchError where its file is missing, damaged or other."""
+    """The ranker of this package. Raises WorkbenchError if its file is missing, damaged or incompatible."""
     import lightgbm
 
     file = resources.files(__package__).joinpath(FILE)

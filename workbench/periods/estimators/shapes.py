@@ -1,4 +1,4 @@
-"""Shapes of candidate periods: readings overlaid in chunks short enough that drift does not smear them."""
+"""Shapes of candidate periods: readings overlaid in chunks short enough to avoid smearing by drift."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class ShapeParams:
-    """Tuned constants of mean shapes, by hand; `tools.fit_period_ranker` must follow their changes."""
+    """Tuned constants of mean shapes, set manually; `tools.fit_period_ranker` must follow their changes."""
 
-    chunk_periods: int = 10  # laid over one another
+    chunk_periods: int = 10  # overlaid
     chunks: int = 3  # spread over the trace
 
 
@@ -29,15 +29,15 @@ STILL = 1e-24  # of a chunk's squares
 
 
 class Folds(NamedTuple):
-    """Chunks of one grid, each folded at the period of its owner: one chunk after the other.
+    """Chunks of one grid, each folded at the period of its owner, in sequence.
 
-    `at` (steps,) is the place of each step in the grid, `cell` its bin; bins of all chunks are numbered
-    through. `first` (chunks,) is the first step of each chunk, `chunk` (steps,) the chunk of each, `offset`
-    (chunks,) its first bin.
+    `at` (steps,) is the index of each step in the grid, `cell` its bin. Bins of all chunks are numbered
+    consecutively. `first` (chunks,) is the first step of each chunk, `chunk` (steps,) the chunk of each step,
+    `offset` (chunks,) its first bin.
     """
 
     owner: Array  # (chunks,)
-    bins: Array  # (chunks,) of a shape
+    bins: Array  # (chunks,) per shape
     at: Array
     cell: Array
     first: Array
@@ -46,8 +46,8 @@ class Folds(NamedTuple):
 
 
 def fold(starts: Array, lengths: Array, owner: Array, cycles: Array, bins: Array) -> Folds:
-    """Chunks (k,) of a grid by their first steps and lengths, folded at the `turns` (owners,) that a period
-    makes in a step, into (owners,) bins.
+    """Chunks (k,) of a grid by their first steps and lengths, folded at `cycles` (owners,) periods per step,
+    into (owners,) bins.
 
     Args:
         starts: (k,) first steps.
@@ -68,10 +68,10 @@ def fold(starts: Array, lengths: Array, owner: Array, cycles: Array, bins: Array
 
 
 def folded(values: Array, weights: Array, folds: Folds) -> tuple[Array, Array]:
-    """Chunks of values (signals, n), weighed by (n,) zeros and ones, folded.
+    """Chunks of values (signals, n), weighted by (n,) zeros and ones, folded.
 
     Returns:
-        Mean shapes, chunk after chunk (signals, bins of all chunks), and the share (signals, chunks) of each
+        Mean shapes, chunk by chunk (signals, bins of all chunks), and the share (signals, chunks) of each
             chunk's variance that its shape explains, adjusted for the bins.
     """
     own, total = folds.bins, int(folds.bins.sum())
@@ -85,16 +85,16 @@ def folded(values: Array, weights: Array, folds: Folds) -> tuple[Array, Array]:
     mean = np.add.reduceat(weighed, folds.first, axis=1) / np.maximum(whole, 1)
     off = (x - mean.take(folds.chunk, axis=1)) ** 2
     around = np.add.reduceat(off if weighed is x else off * w, folds.first, axis=1)
-    # What a bin's mean leaves: the chunk's variance less that of its bins.
+    # Residual of the bins' means: the chunk's variance minus that of its bins.
     between = mass * (shape - np.repeat(mean, own, axis=1)) ** 2
     left = np.maximum(around - np.add.reduceat(between, folds.offset, axis=1), 0.0)
     used = np.add.reduceat(mass > 0, folds.offset, dtype=np.int64)
-    for k in np.flatnonzero((used < own) & (used > 1)).tolist():  # bins that nothing fell into
+    for k in np.flatnonzero((used < own) & (used > 1)).tolist():  # empty bins
         cells = slice(folds.offset[k], folds.offset[k] + own[k])
         there = np.flatnonzero(mass[cells])
         for row in shape[:, cells]:
             row[:] = np.interp(np.arange(own[k]), there, row[there], period=own[k])
-    # Where a reading stands still, nothing but rounding is left of its variance.
+    # The variance of a constant reading is only rounding.
     moves = around > STILL * np.add.reduceat(weighed**2, folds.first, axis=1)
     enough = (whole >= own + 2) & moves & (used > 1)
     rest = left / np.where(moves, around, 1.0) * (whole - 1) / np.maximum(1.0, whole - used)
@@ -102,7 +102,7 @@ def folded(values: Array, weights: Array, folds: Folds) -> tuple[Array, Array]:
 
 
 def shape_table(signals: Sequence[Signal], step_s: float, periods_s: Array) -> Array:
-    """(signals, periods, len(SHAPE_NAMES)): NaN where a signal does not move, or cannot show the period."""
+    """(signals, periods, len(SHAPE_NAMES)): NaN if a signal is constant, or cannot show the period."""
     found = np.full((len(signals), len(periods_s), len(SHAPE_NAMES)), np.nan)
     shown = np.array([(periods_s >= 0.95 * signal.shortest_s) & (signal.sd > 0) for signal in signals])
     chosen = np.flatnonzero(shown.any(axis=0))
@@ -124,7 +124,7 @@ def _chunks(count: int, step_s: float, periods_s: Array) -> Folds:
 
 
 def _described(signals: Sequence[Signal], folds: Folds) -> Array:
-    """`SHAPE_NAMES` of signals (signals, owners, ...): of the chunk of each owner that is explained best."""
+    """`SHAPE_NAMES` of signals (signals, owners, ...): of each owner's chunk that is explained best."""
     table, explained = folded(np.stack([each.values for each in signals]), signals[0].weights, folds)
     firsts = np.flatnonzero(begins(folds.owner))
     most = np.maximum.reduceat(explained, firsts, axis=1)
@@ -153,8 +153,8 @@ def _described(signals: Sequence[Signal], folds: Folds) -> Array:
 
 
 def _runs(below: Array) -> tuple[int, int, int, float]:
-    """Around a circular mask: the longest run of True, of False, how many runs of True there are, and how
-    unevenly they end (standard deviation of their distances over the mean).
+    """In a circular mask: the longest run of True, of False, the number of runs of True, and the irregularity
+    of their ends (standard deviation of their distances over the mean).
     """
     edges = np.flatnonzero(below != np.roll(below, 1))
     if not len(edges):

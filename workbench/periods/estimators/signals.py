@@ -12,11 +12,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class SignalParams:
-    """Tuned constants of the even grid, by hand; `tools.fit_period_ranker` must follow their changes."""
+    """Tuned constants of the even grid, set manually; `tools.fit_period_ranker` must follow their changes."""
 
-    # a period must span so many refreshes of its signal (a sampling theorem with a margin)
+    # a period must include so many refreshes of its signal (a sampling theorem with a margin)
     refreshes: float = 2.2
-    long_gap_steps: float = 4.0  # what is longer is masked, what is shorter is bridged
+    long_gap_steps: float = 4.0  # longer gaps are masked, shorter ones are bridged
 
 
 PARAMS = SignalParams()
@@ -28,8 +28,8 @@ class Signal:
 
     name: str  # column of the trace
     values: Array  # (n,) bin means, mean removed
-    weights: Array  # (n,) 1 where something was read, 0 inside gaps
-    shortest_s: float  # the shortest period that this signal may claim
+    weights: Array  # (n,) 1 for readings, 0 inside gaps
+    shortest_s: float  # the shortest period that this signal can show
     sd: float  # of the readings
     centre: float  # the mean that was removed
     low: float  # the 3 % quantile of the readings, from `centre`
@@ -56,7 +56,7 @@ class SignalGrid:
 
 
 def begins(rows: Array) -> Array:
-    """Where in (n,) values, alike ones next to each other, each kind begins: (n,) True or False."""
+    """Starts of runs of equal values in (n,) sorted values: (n,) True or False."""
     found = np.ones(len(rows), dtype=bool)
     np.not_equal(rows[1:], rows[:-1], out=found[1:])
     return found
@@ -71,14 +71,15 @@ def refresh_s(time_s: Array, values: Array) -> float:
 
 
 def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
-    """Bin means of (n,) columns without NaN, "power_w" among them, at (n,) rising times, on one even grid."""
+    """Bin means of (n,) columns without NaN, including "power_w", at (n,) ascending times, on one even grid.
+    """
     steps = np.diff(time_s)
     poll_s = float(np.median(steps))
     own_s = {name: refresh_s(time_s, values) for name, values in columns.items()}
     refresh = max(own_s["power_w"], poll_s)
     if refresh > 0.1 * (time_s[-1] - time_s[0]):  # a reading that hardly ever changes; another one may
         refresh = max(min(own_s.values()), poll_s)
-    # Three bins a refresh keep all that the sensor tells; more would be the same value again and again.
+    # Three bins per refresh keep all information of the sensor; more would only repeat values.
     step_s = max(poll_s, refresh / 3)
     if step_s < 1.6 * poll_s:
         step_s = poll_s
@@ -107,8 +108,8 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """The GPU at rest between stretches of work (`pieces`, slices of the grid), each of which begins the
-    period again; median lengths of pauses and pieces.
+    """Pauses of the GPU between intervals of work (`pieces`, slices of the grid). Each piece restarts the
+    period. Includes the median lengths of pauses and pieces.
     """
 
     pieces: tuple[slice, ...]
@@ -117,9 +118,9 @@ class Pauses:
 
 
 def pauses(signal: Signal, step_s: float) -> Pauses | None:
-    """Runs of low readings out of the longest class of such runs: longer by half than any of the next class.
+    """Runs of low readings in the longest class of such runs: half as long again as any of the next class.
 
-    None where nothing is low, or nothing but short pieces would be left.
+    None if no reading is low, or if only short pieces would remain.
     """
     middle = float(np.median(signal.values[signal.weights > 0]))
     if signal.high - signal.low <= 0 or middle - signal.low < 0.3 * (signal.high - signal.low):

@@ -1,7 +1,7 @@
-"""Whether sparse readings can separate a period from a faster one that they fold onto it.
+"""Detects whether slow readings can separate a period from a faster one that they alias onto it.
 
-Readings every `pace_s` show a period of frequency f and one of k / pace_s + f or k / pace_s - f alike
-(Shannon 1949); only readings at uneven moments separate them, those of k = 1 last.
+Readings at equal intervals `pace_s` cannot separate frequency f from k / pace_s + f or k / pace_s - f
+(Shannon 1949). Only readings at unequal intervals can, with k = 1 as the most difficult case.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from ..harmonics import nearest, resolved
 
 Array = np.ndarray[Any, Any]
 
-SLOW_S = 0.9  # a pace from which on most trainings' iterations are faster than two readings can show
-ODDS = math.log(1000.0)  # by which the period must fit better than what is faster
+SLOW_S = 0.9  # interval from which on most trainings' iterations are too fast for two readings
+ODDS = math.log(1000.0)  # by which the period must fit better than a faster one
 
 
 def faster_s(time_s: Array, values: Array, period_s: float) -> float | None:
-    """The period (s) of something faster that explains readings as well; None where there is none, or where
-    they come so fast that little is faster.
+    """The faster period (s) that explains readings as well. None if there is none, or if the readings are so
+    fast that few periods are faster.
 
     Args:
-        time_s: (n,) moments of the readings, rising.
+        time_s: (n,) moments of the readings, ascending.
         values: (n,) readings.
-        period_s: The reported period, two paces or more.
+        period_s: The period to check, at least two intervals of the readings.
     """
     pace_s = float(np.median(np.diff(time_s)))
     if pace_s < SLOW_S:

@@ -1,7 +1,7 @@
-"""What `tracker` is made of.
+"""The parts of `tracker`.
 
     buffer        the newest rows, in constant memory
-    search        looks for a period in readings as they come
-    phase_lock    keeps step with a known one
-    aliasing      guards against beats between a job and its sensor
+    search        searches for a period in incoming readings
+    phase_lock    tracks a known period
+    aliasing      detects beats between a job and its sensor
 """

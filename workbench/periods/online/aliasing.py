@@ -1,9 +1,8 @@
-"""Guards against periods that are not there: beats between a job and the moments at which it is sampled.
+"""Detects false periods: beats between a job and its sampling.
 
-A power reading covers often 25 ms of 100 (Yang et al., arXiv 2312.02741): an iteration of 0.104 s seen every
-0.101 s looks like one of 3.5 s. Where the polling is slow, another interval moves the beat and leaves a true
-period where it is. Where the sensor is slow, the energy counter, which counts every moment, averages a beat
-away.
+A power reading often covers 25 ms of 100 (Yang et al., arXiv 2312.02741): an iteration of 0.104 s sampled
+every 0.101 s looks like one of 3.5 s. If the polling is slow, another polling interval moves the beat, but
+not a true period. If the sensor is slow, the energy counter, which counts every moment, averages a beat away.
 """
 
 from __future__ import annotations
@@ -23,13 +22,15 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class AliasingParams:
-    """Tuned constants, by hand; `benchmarks.tracking` and `benchmarks.periods` score what passes."""
+    """Tuned constants, set manually; `benchmarks.tracking` and `benchmarks.periods` score accepted periods.
+    """
 
-    # share of a period that a second witness must show: of its swing the energy counter (of a true period
-    # about all, of a beat with an iteration shorter than its step a tenth), of what it explains another pace
+    # share of a period that second evidence must show. Energy counter: share of the swing (about all for a
+    # true period, a tenth for a beat with an iteration shorter than its step). Other pace: share of the
+    # explained variance
     stays: float = 0.6
-    weak: float = 0.05  # relative swing that shows nothing
-    jumps: float = 1.5  # times as much from reading to reading where a beat has moved
+    weak: float = 0.05  # relative swing that is no evidence
+    jumps: float = 1.5  # ratio of differences between readings that shows a moved beat
 
 
 PARAMS = AliasingParams()
@@ -44,7 +45,7 @@ class AliasEvidence(NamedTuple):
 
 
 def intervals(rows: Array) -> tuple[float, float]:
-    """Median seconds between two looks, and between two refreshes of the power reading; NaN: unknown."""
+    """Median seconds between two polls, and between two refreshes of the power reading; NaN: unknown."""
     times = rows["time_s"]
     gaps = np.diff(times)
     gaps = gaps[gaps > 0]
@@ -55,22 +56,22 @@ def intervals(rows: Array) -> tuple[float, float]:
     if len(ticks) >= 5:
         return interval_s, float(np.median(np.diff(rows["power_tick_s"][ticks])))
     changed = times[1:][np.diff(rows["power_w"]) != 0]
-    # A value may stay the same over a refresh, so the shorter of the gaps are nearer to the truth.
+    # A value may be unchanged by a refresh, so the shorter gaps are closer to the truth.
     return interval_s, float(np.quantile(np.diff(changed), 0.25)) if len(changed) >= 5 else interval_s
 
 
 def refreshes(tick_s: Array) -> Array:
-    """Numbers of the rows that are the first to show a refresh."""
+    """Indices of the rows that are the first to show a refresh."""
     known = np.flatnonzero(np.isfinite(tick_s))
     if len(known) < 2:
         return known
-    # The rows that show one refresh have nearly the same time for it, but for the tracker's drift.
+    # Rows of one refresh have nearly the same time for it, except for the tracker's drift.
     first: Array = known[np.concatenate([[True], np.diff(tick_s[known]) > 0.004])]
     return first
 
 
 def near_limit(seconds: float, interval_s: float, refresh_s: float) -> bool:
-    """Whether sampling alone could make a period of `seconds`: short, or an even multiple of its step."""
+    """Whether sampling alone could cause a period of `seconds`: short, or an even multiple of its step."""
     for step_s in (interval_s, refresh_s):
         if not step_s > 0:
             continue
@@ -81,39 +82,39 @@ def near_limit(seconds: float, interval_s: float, refresh_s: float) -> bool:
 
 
 def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str | None:
-    """Empty for a period that sampling cannot have made, a sentence for one that it may have made, None where
-    another polling interval would report. `guarded` doubts periods near the sampling limit without a second
-    measurement.
+    """Empty for a period that sampling cannot have caused, a message for one that it may have caused. None if
+    another polling interval would decide. `guarded` doubts periods close to the sampling's limit without
+    second evidence.
     """
     evidence = testimony(rows, seconds)
     share = evidence.share if evidence else None
     if share is not None and share < PARAMS.stays:
         return (f"aliasing suspected: readings swing every {seconds:.3g} s, and the energy counter, which "
-                f"misses nothing, shows {100 * share:.0f} % of that swing")
+                f"covers all time, shows {100 * share:.0f} % of that swing")
     interval_s, refresh_s = intervals(rows)
     if guarded and evidence is not None and evidence.swing_w < PARAMS.weak * evidence.mean_w:
         # A sensor that averages over its whole refresh leaves `refresh / seconds` of a faster period's swing
-        # in the beat, and no GPU swings by more than it draws: a stronger beat there cannot be.
+        # in the beat. A GPU's swing is limited by its power, so a stronger beat is impossible.
         faster_w = evidence.swing_w * seconds / refresh_s
         if faster_w < evidence.mean_w:
             return (
                 f"aliasing suspected: readings swing by {100 * evidence.swing_w / evidence.mean_w:.1f} % "
-                f"every {seconds:.3g} s; what this sensor leaves of an iteration shorter than "
-                f"{refresh_s:.3g} s would look the same"
+                f"every {seconds:.3g} s; an iteration shorter than "
+                f"{refresh_s:.3g} s would look the same with this sensor"
             )
     if not guarded or share is not None:
         return ""
-    if len(refreshes(rows["power_tick_s"])) < 5:  # the polling may be what is slow: beats of any length
+    if len(refreshes(rows["power_tick_s"])) < 5:  # the polling may be slow: beats of any length
         return None
     if not near_limit(seconds, interval_s, refresh_s):
         return ""
-    return (f"aliasing suspected: {seconds:.3g} s is too near the {refresh_s:.3g} s at which this sensor "
-            "refreshes, and there is no second witness")
+    return (f"aliasing suspected: {seconds:.3g} s is too close to the refresh interval of this sensor, "
+            f"{refresh_s:.3g} s, and there is no second evidence")
 
 
 def with_counter(found: Periods, rows: Array) -> Periods:
-    """The detector's result for a recorder's rows, checked against the energy counter: a period that it does
-    not show is doubted, and one whose only fault is that it may be a beat is sure where it does.
+    """Periods detected in a recorder's rows, checked against the energy counter. A period without support in
+    the counter is doubted. A period whose only doubt was a beat becomes sure with its support.
     """
     level = found.rhythm
     if level is None:
@@ -131,7 +132,7 @@ def with_counter(found: Periods, rows: Array) -> Periods:
 class PaceEvidence(NamedTuple):
     """Shares of the variance that a period's first harmonics explain: of readings at one pace, to which they
     are fitted, of later ones at another pace as predicted, and fitted again. Below 0 a prediction is worse
-    than a mean. `moved` where the later ones differ more from reading to reading too: a beat.
+    than a mean. `moved`: the later ones also differ more from reading to reading, which shows a beat.
     """
 
     before: float
@@ -141,7 +142,7 @@ class PaceEvidence(NamedTuple):
 
 
 def at_another_pace(before: Array, after: Array, seconds: float) -> PaceEvidence | None:
-    """What readings at two paces show of a period; None where there are too few."""
+    """Evidence for a period in readings at two paces; None if there are too few readings."""
     first, later = (rows[np.isfinite(rows["power_w"])] for rows in (before, after))
     if min(len(first), len(later)) < 2:
         return None
@@ -161,9 +162,8 @@ def at_another_pace(before: Array, after: Array, seconds: float) -> PaceEvidence
 
 
 def testimony(rows: Array, seconds: float) -> AliasEvidence | None:
-    """The energy counter's evidence for a period in the power readings, by the period's first harmonics, with
-    what averaging over one step of the counter takes from a true period given back; None where it cannot be
-    had.
+    """Evidence of the energy counter for a period in the power readings, by the period's first harmonics. It
+    is corrected for the counter's averaging over one step. None if unavailable.
     """
     rows = rows[rows["time_s"] >= rows["time_s"][-1] - max(8 * seconds, 4.0)]
     counter, reading = rows[refreshes(rows["tick_s"])], rows[refreshes(rows["power_tick_s"])]

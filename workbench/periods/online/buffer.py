@@ -1,4 +1,4 @@
-"""A tracker's memory of a recorder's rows: the newest, in constant memory, with queries."""
+"""Buffer of a tracker: a recorder's newest rows, in constant memory, and queries on them."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-CAPACITY = 8192  # rows that are remembered: 14 minutes at 10 Hz
-DETECTED = CAPACITY // 2  # rows that a detector is given; of more, neighbours are averaged
+CAPACITY = 8192  # rows kept: 14 minutes at 10 Hz
+DETECTED = CAPACITY // 2  # rows for a detector; neighbours of more rows are averaged
 _COLUMNS = ("time_s", "tick_s", "energy_j", "power_w", "power_tick_s", "power_limit_w", "sm_clock_mhz",
             "utilisation", "memory_utilisation")
-_COUNTED = ("tick_s", "energy_j")  # of a counter the last reading counts, not a mean
+_COUNTED = ("tick_s", "energy_j")  # for a counter the last reading counts, not a mean
 
 
 class Memory:
-    """The last rows, in one piece. Some may be there that were not used yet: those come by `next`."""
+    """The newest rows, in one array. Rows that are not used yet are available by `next`."""
 
     def __init__(self) -> None:
         self._used, self._waiting = np.empty(0, ROWS), np.empty(0, ROWS)
         self.newest_s = -math.inf
 
     def add(self, rows: Array) -> None:
-        """Append rows; those that are not newer than all before are left out: a recorder's edges belong to
-        both sides.
+        """Append rows. Rows that are not newer than all before are dropped: a recorder's edges belong to both
+        sides.
         """
         rows = rows[rows["time_s"] > self.newest_s]
         if len(rows):
@@ -40,14 +40,14 @@ class Memory:
             self.newest_s = float(rows["time_s"][-1])
 
     def next(self, until_s: float) -> Array:
-        """Rows not taken yet, up to a time (s); the first such row where none is as old."""
+        """Unused rows, up to a time (s); the first such row if none is as old."""
         upto = max(1, int(np.searchsorted(self._waiting["time_s"], until_s, side="right")))
         fresh, self._waiting = self._waiting[:upto], self._waiting[upto:]
         self._used = np.concatenate([self._used[-CAPACITY:], fresh])
         return fresh
 
     def since(self, from_s: float) -> Array:
-        """Rows taken already that have a power reading, from a time (s) on."""
+        """Used rows that have a power reading, from a time (s) on."""
         rows = self._used[int(np.searchsorted(self._used["time_s"], from_s)) :]
         return np.asarray(rows[np.isfinite(rows["power_w"])])
 
@@ -63,12 +63,12 @@ def frame(rows: Array) -> pl.DataFrame:
         groups = {name: values[:whole].reshape(-1, group) for name, values in columns.items()}
         for name, values in groups.items():
             columns[name] = values[:, -1] if name in _COUNTED else values.mean(axis=1)
-        columns["power_tick_s"] = np.full(whole // group, math.nan)  # a mean belongs to no refresh
+        columns["power_tick_s"] = np.full(whole // group, math.nan)  # a mean belongs to no single refresh
     return pl.DataFrame(columns, nan_to_null=True)
 
 
 def other_clock(rows: Array, at_s: float) -> str:
-    """A sentence where a steady SM clock (MHz) gave way to another from about `at_s` on; else empty."""
+    """A message if a constant SM clock (MHz) was replaced by another at about `at_s`; else empty."""
     rows = rows[~(rows["utilisation"] <= 0) & np.isfinite(rows["sm_clock_mhz"])]
     times, clocks = rows["time_s"], rows["sm_clock_mhz"].astype(np.float64)
     for moment_s in clock_changes(times, clocks):

@@ -1,8 +1,8 @@
-"""Follows a known period: each new stretch of power is compared with the shape of one iteration.
+"""Tracks a known period: compares each new interval of power with the shape of one iteration.
 
-A matched filter: the newest iterations are laid over the shape of the ones before, and asked how well they
-match, how early or late they are, and whether they draw as much. As in a phase-locked loop, lateness moves
-the phase; the period is the slope of a line through the last boundaries, so slow drift is followed.
+A matched filter compares the newest iterations with the shape of earlier ones: similarity, delay and mean
+power. As in a phase-locked loop, the delay corrects the phase. The period is the slope of a line through the
+last boundaries, so that slow drift is followed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class PhaseLockParams:
-    """Tuned constants of the phase lock, by hand; `benchmarks.tracking` scores the tracker."""
+    """Tuned constants of the phase lock, set manually; `benchmarks.tracking` scores the tracker."""
 
-    # fewer match anything: 16 random readings reach a correlation of 0.5 at the best of 25 shifts
+    # fewer match any shape: 16 random readings reach a correlation of 0.5 at the best of 25 shifts
     least_readings: int = 24
     phase_gain: float = 0.6  # share of a phase error that is corrected immediately
-    beats: int = 16  # that a period is the slope of a line through, at most,
-    least_beats: int = 6  # and at least: iterations vary, and one late boundary is no longer period
+    beats: int = 16  # most boundaries in the line whose slope is the period,
+    least_beats: int = 6  # and fewest: iterations vary, and one late boundary does not lengthen the period
     telling: float = 0.45  # correlation from which the shape repeats well enough
 
 
@@ -37,48 +37,48 @@ ANYWHERE = np.arange(48) / 48
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Match of a stretch of power with the shape of an iteration."""
+    """Match of an interval of power with the shape of an iteration."""
 
     likeness: float  # correlation with the shape at the best shift, -1..1
-    late: float  # by how much of a period the stretch comes later than expected
-    level_w: float  # its mean power, freed from the part of an iteration that it happens to hold
+    late: float  # delay of the interval, as a share of a period
+    level_w: float  # its mean power, corrected for the part of an iteration that it covers
     height: float  # its swing over the shape's
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseLock:
-    """A period that is followed."""
+    """A period that is tracked."""
 
-    seconds: float  # the period, corrected by what was seen since
+    seconds: float  # the period, corrected by later observations
     phase_s: float  # the latest boundary
-    shape_w: Array  # power over one period, less its mean; bins of equal width
-    likeness: float  # what stretches of this period usually reach
-    likeness_sd: float  # how much that varies
+    shape_w: Array  # power over one period, minus its mean; bins of equal width
+    likeness: float  # usual correlation of intervals
+    likeness_sd: float  # its standard deviation
     level_w: float  # their usual power
-    level_sd_w: float  # how much that varies
-    stretches: int = 0  # how many were followed
+    level_sd_w: float  # its standard deviation
+    stretches: int = 0  # number of intervals so far
     beats: tuple[tuple[int, float], ...] = ()  # numbers and moments (s) of the last few boundaries
 
     @property
     def telling(self) -> bool:
-        """Whether the shape repeats well enough that a stretch unlike it means something."""
+        """Whether the shape repeats well enough that a different interval is significant."""
         return self.likeness >= PARAMS.telling
 
 
 def stretch_s(seconds: float, step_s: float) -> float:
-    """Seconds of a stretch that is compared immediately: a period, and enough readings."""
+    """Seconds of an interval for one comparison: a period, and enough readings."""
     return max(seconds, PARAMS.least_readings * step_s)
 
 
 def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step_s: float) -> PhaseLock:
-    """A phase lock learned from readings (s, W) that hold the period.
+    """A phase lock learned from readings (s, W) that contain the period.
 
     Args:
         time_s: (n,).
         power_w: (n,).
         seconds: The period.
         boundary_s: A boundary between iterations.
-        step_s: Of the grid on which the shape is kept.
+        step_s: Step of the grid of the shape.
     """
     keep = time_s >= time_s[-1] - max(10 * seconds, 6 * stretch_s(seconds, step_s))
     time_s, power_w = time_s[keep], power_w[keep]
@@ -91,7 +91,7 @@ def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step
     pieces = _pieces(time_s, stretch_s(seconds, step_s))
     matches = [match(lock, phases[piece], power_w[piece], NEAR) for piece in pieces]
     levels_w, likenesses = np.array([(each.level_w, each.likeness) for each in matches]).T
-    # The same readings made the shape, so what comes later will match a little less.
+    # The shape comes from the same readings, so later ones will match slightly less.
     likeness, level_w = 0.95 * float(np.median(likenesses)), float(np.median(levels_w))
     ends = [round((time_s[piece][-1] - phase_s) / seconds) for piece in pieces]
     beats = [(end, phase_s + (end + each.late) * seconds) for end, each in zip(ends, matches, strict=True)]
@@ -105,7 +105,7 @@ def _spread(values: Array, middle: float) -> float:
 
 
 def fold(phase: Array, power_w: Array, bins: int) -> Array:
-    """Power in each part of a period less the mean of all (W); empty parts are between their neighbours."""
+    """Power in each part of a period minus the mean of all (W); empty parts are interpolated."""
     number = np.minimum((phase * bins).astype(np.int64), bins - 1)
     count = np.bincount(number, minlength=bins)
     total = np.bincount(number, power_w, bins)
@@ -119,13 +119,13 @@ def fold(phase: Array, power_w: Array, bins: int) -> Array:
 
 
 def match(lock: PhaseLock, phase: Array, power_w: Array, shifts: Array) -> Match:
-    """Lay readings over the shape at each of some shifts (shares of a period) and return the best.
+    """Compare readings with the shape at each of several shifts (shares of a period) and return the best.
 
     Args:
         lock: The known shape.
         phase: (n,) shares of a period.
         power_w: (n,).
-        shifts: (m,) shares of a period that are tried.
+        shifts: (m,) shifts to try, as shares of a period.
     """
     bins = len(lock.shape_w)
     closed = np.concatenate([lock.shape_w[-1:], lock.shape_w, lock.shape_w[:1]])
@@ -139,7 +139,7 @@ def match(lock: PhaseLock, phase: Array, power_w: Array, shifts: Array) -> Match
     cross = centred @ off_w
     with np.errstate(invalid="ignore", divide="ignore"):
         likeness = np.nan_to_num(cross / np.sqrt(norm * (off_w @ off_w)))
-    best = int(np.argmax(likeness - 0.02 * np.abs(shifts)))  # among equals the nearest
+    best = int(np.argmax(likeness - 0.02 * np.abs(shifts)))  # the smallest of equal ones
     late = float(shifts[best])
     if 0 < best < len(shifts) - 1:
         before, here, after = likeness[best - 1 : best + 2]
@@ -152,16 +152,17 @@ def match(lock: PhaseLock, phase: Array, power_w: Array, shifts: Array) -> Match
 
 
 def compare(lock: PhaseLock, rows: Array, *, anywhere: bool = False) -> Match:
-    """Match of a recorder's new rows: near the expected phase, or at the phase that fits best."""
+    """Match of a recorder's new rows: near the expected phase, or at the best phase of all."""
     phase = ((rows["time_s"] - lock.phase_s) / lock.seconds) % 1.0
     return match(lock, phase, rows["power_w"].astype(np.float64), ANYWHERE if anywhere else NEAR)
 
 
 def oddness(lock: PhaseLock, found: Match) -> float:
-    """Deviation of a stretch from the period, 1 at the edge of what is usual: the largest of the power
-    level's and the likeness' (in four times their usual deviations) and of the swing's (twice or half).
+    """Deviation of an interval from the tracked period; 1 is the edge of the usual range. It is the largest
+    of the power level's and the likeness' (in four times their usual deviations) and of the swing's (twice or
+    half).
     """
-    # What is usual is not known from two or three stretches: be generous at first.
+    # Two or three intervals do not determine the usual range: widen it at first.
     least = 0.01 + 0.03 / (1 + lock.stretches)
     level = abs(found.level_w - lock.level_w) / (4.0 * max(lock.level_sd_w, least * abs(lock.level_w)))
     if not lock.telling:
@@ -172,7 +173,7 @@ def oddness(lock: PhaseLock, found: Match) -> float:
 
 
 def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
-    """The phase lock after a stretch that belongs to the period."""
+    """The phase lock after an interval that belongs to the period."""
     late_s = found.late * lock.seconds
     number, before_s = lock.beats[-1] if lock.beats else (0, lock.phase_s)
     number += round((lock.phase_s - before_s) / lock.seconds)
@@ -194,7 +195,7 @@ def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
 
 
 def rephase(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
-    """The period taken up again at another phase, as after an evaluation."""
+    """The period continued at another phase, as after an evaluation."""
     phase_s = lock.phase_s + found.late * lock.seconds
     phase_s += math.floor((end_s - phase_s) / lock.seconds) * lock.seconds
     return replace(lock, beats=(), phase_s=phase_s)

@@ -1,4 +1,4 @@
-"""Looks for a period in readings as they come, and decides when the detector may be estimated.
+"""Searches for a period in incoming readings, and decides when the detector's answer counts.
 
 Durations grow by a half, or by a quarter where a period is coming, so that all questions together cost no
 more than a few of the last. The detector must be sure itself, and an answer from less data must agree. A
@@ -30,23 +30,23 @@ Detector = Callable[["pl.DataFrame"], Periods]
 
 @dataclass(frozen=True, slots=True)
 class PeriodSearchParams:
-    """Tuned constants of the search, by hand; `benchmarks.tracking` scores the tracker."""
+    """Tuned constants of the search, set manually; `benchmarks.tracking` scores the tracker."""
 
-    first_s: float = 2.0  # of trace, that the detector is given first, and at least at another pace
-    growth: float = 1.5  # times that, the next time: a search without success costs the most,
-    coming: float = 1.25  # and where a period is coming
-    rarest_s: float = 60.0  # between two searches, at most
-    # after so long without success the search is called hopeless, where the detector expects nothing of more
-    # data; and so long it waits for another polling interval
+    first_s: float = 2.0  # length of the first trace for the detector, and minimum at another pace
+    growth: float = 1.5  # growth of the length per search: a failed search costs the most,
+    coming: float = 1.25  # and growth if a period is emerging
+    rarest_s: float = 60.0  # longest time between two searches
+    # time after which a failed search has state "none", if the detector expects no result from more data;
+    # and longest wait for another polling interval
     hopeless_s: float = 10.0
-    role_periods: float = 5.0  # for which the role of a sure period is waited for
-    # for which a period is sampled at another pace, where it does not come as predicted
+    role_periods: float = 5.0  # periods to wait for the role of a sure period
+    # periods of sampling at another pace, if the readings differ from the prediction
     again_periods: float = 3.0
 
 
 PARAMS = PeriodSearchParams()
 LEAST = DETECTOR_PARAMS.least_readings
-SECOND = "sure once per second measurement agrees"
+SECOND = "a second measurement must confirm it"
 
 
 @dataclass(slots=True)
@@ -64,10 +64,10 @@ class Search:
     """The search for one workload's period.
 
     Args:
-        from_s: When the workload began.
-        detect: What finds periods in a frame.
-        guarded: Doubt what sampling alone could have made.
-        first_s: How much to record before the first question.
+        from_s: Start of the workload.
+        detect: Detector of periods in a frame.
+        guarded: Doubt periods that sampling alone could have caused.
+        first_s: Recorded time before the first search.
     """
 
     def __init__(
@@ -77,16 +77,16 @@ class Search:
         self.due_s = from_s + first_s
         self.wanted_interval_s: float | None = None
         self.hopeless = False
-        self.rows_from_s = from_s  # what the last answer is based on
+        self.rows_from_s = from_s  # start of the data behind the last answer
         self._guarded = guarded
         self._searches = self._misses = 0
         self._guesses: tuple[float, ...] = ()
-        self._judged: tuple[tuple[float, str], ...] = ()  # periods, and what speaks against each: "" nothing
+        self._judged: tuple[tuple[float, str], ...] = ()  # periods, and the evidence against each: "" none
         self._trial: _Trial | None = None
         self._coming = False
 
     def step(self, kept: Memory, now_s: float) -> Periods | None:
-        """Periods known now, sure or with the reason why not; None where there is nothing new."""
+        """Known periods, sure or with the reason for doubt; None if there is no new answer."""
         if now_s < self.due_s:
             return None
         if self._trial is not None:
@@ -94,8 +94,8 @@ class Search:
         span_s = now_s - self.from_s
         self._wait(now_s, PARAMS.growth)
         self._searches += 1
-        # What came first may have been of another kind: a warm-up, another cell. But a period that is coming
-        # needs all of it.
+        # The first part may have been different: a warm-up, another cell. But an emerging period needs all of
+        # it.
         part = span_s > 30 and self._searches % 2 == 1 and not self._coming
         self.rows_from_s = now_s - span_s / 3 if part else self.from_s
         rows = kept.since(self.rows_from_s)
@@ -115,7 +115,8 @@ class Search:
             if self._coming and not found.sure:
                 self._wait(now_s, PARAMS.coming)
             span_s = rows["time_s"][-1] - rows["time_s"][0]
-            # A long trace may hold an earlier period, with more of the readings: the newer half must agree.
+            # A long trace may contain an earlier period, with more of the readings: the newer half must
+            # agree.
             if found.rhythm_sure and span_s > 6 * level.seconds and (not agreed or span_s > 30):
                 half = main(self.detect(buffer.frame(rows[rows["time_s"] > rows["time_s"][-1] - span_s / 2])))
                 agreed = half is not None and same(half.seconds, level.seconds)
@@ -127,7 +128,7 @@ class Search:
                     return early
         if level is None or not self._enough(found, level, now_s):
             self._misses = 0 if found.rhythm_sure else self._misses + 1
-            # Short is not aperiodic, whatever a detector says of a few seconds.
+            # A few seconds are too short for the answer "aperiodic".
             hopeless_s = PARAMS.hopeless_s if found.longer_s == 0 else PARAMS.rarest_s
             self.hopeless = self._misses >= 3 and now_s - self.from_s > hopeless_s
             unknown = found.longer_s is None and not self.hopeless
@@ -142,8 +143,8 @@ class Search:
         return self._reject(found, level, why) if why else found
 
     def _enough(self, found: Periods, level: Level, now_s: float) -> bool:
-        """Whether an answer may be followed: a sure iteration immediately, a period of unsure role once more
-        data did not report its role.
+        """Whether an answer may be followed: a sure iteration immediately, a period of uncertain role once
+        more data did not determine its role.
         """
         if found.sure or not found.rhythm_sure:
             return found.sure
@@ -152,9 +153,9 @@ class Search:
     # the guard against beats
 
     def _doubt_early(self, found: Periods, level: Level, rows: Array, now_s: float) -> Periods | None:
-        """Check a period for a beat before it is followed: the sooner, the sooner it is known.
+        """Check a period for a beat before it is followed: an early check gives an early answer.
 
-        A counter that shows nothing of a period tells by two periods of it; three are asked of another pace.
+        A counter without a trace of the period decides after two periods; another pace needs three.
         """
         periods = (rows["time_s"][-1] - rows["time_s"][0]) / level.seconds
         why = self._verdict(level.seconds, rows) if periods >= 2 else ""
@@ -164,25 +165,25 @@ class Search:
         return self._resample(found, level, rows, now_s) if why is None and periods >= 3 else None
 
     def _verdict(self, seconds: float, rows: Array) -> str | None:
-        """As `aliasing.check_aliasing`; what was judged once stays judged."""
+        """As `aliasing.check_aliasing`; a judged period keeps its judgement."""
         known = next((why for judged_s, why in self._judged if same(judged_s, seconds)), None)
         if known is not None:
             return known
         return aliasing.check_aliasing(rows, seconds, guarded=self._guarded)
 
     def _resample(self, found: Periods, level: Level, rows: Array, now_s: float) -> Periods:
-        """Ask for another pace, and wait for what it shows."""
+        """Request another pace, and wait for its readings."""
         search_s = aliasing.intervals(rows[-LEAST:])[0]  # earlier ones may have another pace
         self.wanted_interval_s = search_s / 1.37 if search_s > 0.012 else search_s * 1.37
         needed_s = self._needed_s(level) + LEAST * self.wanted_interval_s
         self._trial = _Trial(found, level, now_s, search_s, now_s + needed_s + PARAMS.hopeless_s)
         self.due_s = now_s + 0.5
-        reason = "a period that the sampling may have made is sampled again at another pace"
+        reason = "sampling may have caused this period; sampling again at another pace"
         return found.doubted(reason, needed_s)
 
     @staticmethod
     def _needed_s(level: Level) -> float:
-        """How long a period is sampled at another pace at most."""
+        """Longest sampling time of a period at another pace."""
         return max(PARAMS.again_periods * level.seconds, PARAMS.first_s)
 
     def _reject(self, found: Periods, level: Level, why: str) -> Periods:
@@ -195,8 +196,8 @@ class Search:
             self._judged = (*self._judged[-7:], (level.seconds, why))
 
     def _stays(self, trial: _Trial, kept: Memory, rows: Array, now_s: float) -> bool | None:
-        """Whether a period is there at another pace too; None while that cannot be reported. Readings that
-        come as those before predict them, or not at all, tell it sooner.
+        """Whether a period is present at another pace too; None while undecided. Readings that match the
+        prediction from those before, or not at all, decide earlier.
         """
         seconds, waited_s = trial.level.seconds, now_s - trial.from_s
         if waited_s < PARAMS.first_s or len(rows) < LEAST:
@@ -213,7 +214,8 @@ class Search:
         return found.fitted >= least if waited_s >= self._needed_s(trial.level) else None
 
     def _try(self, trial: _Trial, kept: Memory, now_s: float) -> Periods | None:
-        """Decide on a period by another polling interval; what stays is no beat of the sampling."""
+        """Decide on a period by another polling interval; a period that persists is no beat of the sampling.
+        """
         self.due_s = now_s + 0.5
         rows = kept.since(trial.from_s)
         seconds = trial.level.seconds
@@ -228,27 +230,27 @@ class Search:
         self._trial, self.wanted_interval_s = None, None
         if stays:
             self._remember(trial.level, "")
-            self.due_s = now_s  # with what was recorded meanwhile, which must agree
+            self.due_s = now_s  # with the readings recorded meanwhile, which must agree
             return self.step(kept, now_s)
         if stays is not None:
             self.rows_from_s = trial.from_s
             self.from_s = now_s  # readings of both paces together would show neither
-            why = f"aliasing suspected: {seconds:.3g} s was gone when the power was sampled at another pace"
+            why = f"aliasing suspected: {seconds:.3g} s disappeared when sampled at another pace"
             return self._reject(trial.found, trial.level, why)
-        if obeyed:  # too few readings to report: more of them, at the usual pace first
+        if obeyed:  # too few readings to decide: more of them, at the usual pace first
             self.due_s = now_s + late_s
             return trial.found.doubted("too few readings yet to separate a period from a beat", late_s)
         if not aliasing.near_limit(seconds, trial.search_s, math.nan):
             self._remember(trial.level, "")
-            self.due_s = now_s  # nothing but the chance of a beat speaks against it
+            self.due_s = now_s  # the chance of a beat is the only evidence against it
             return trial.found.doubted(SECOND)
         return self._reject(
             trial.found, trial.level,
-            f"aliasing suspected: {seconds:.3g} s is near the limit of looking every {trial.search_s:.3g} s, "
-            "and no other pace could be had",
+            f"aliasing suspected: {seconds:.3g} s is near the limit of polls every {trial.search_s:.3g} s, "
+            "and no other interval was available",
         )
 
 
 def main(periods: Periods) -> Level | None:
-    """The level to follow: a sure period, else the iteration, else the most certain one."""
+    """The level to follow: a sure period, else the iteration, else the level of highest confidence."""
     return periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm

@@ -1,17 +1,17 @@
-"""Estimates of the epochs to the target, the cost of an epoch, and failures, at every batch size.
+"""Estimates epochs to the target, the cost of an epoch and failures for every batch size.
 
 Epochs: log E(b) = level + log(1 + b/Bc + (Bs/b)**q) + deviations. Beyond a critical batch size Bc more
-samples per step buy nothing (McCandlish et al., arXiv 1812.06162); below some Bs training gets noisy, and
-with large q it does not get there at all. Runs scatter around that by a share of their epochs that is not
-known either: several values are kept and weighed by the runs so far, so a small sample has fat tails. A
-stopped run is a lower bound.
+samples per step bring no gain (McCandlish et al., arXiv 1812.06162). Below some Bs training gets noisy, and
+with large q it does not reach the target at all. Runs scatter around that by an unknown share of their
+epochs. Several values are kept and weighted by the runs so far, so a small sample has fat tails. A stopped
+run is a lower limit.
 
 Epoch cost: log c(b) = level + log(1 + Bh/b) + deviations: a part per sample and a part per step. Profiled
-batch sizes are known.
+batch sizes have known costs.
 
-A run fails where the target is not reached within the epochs that are allowed: training diverged, or this
-batch size needs more epochs. Another run may well reach it, so a failure has a rate and a price: the epochs
-that were lost, and the run that follows.
+A run fails if it does not reach the target within the allowed epochs. Either training diverged, or this batch
+size needs more epochs. Another run may well reach it, so a failure has a rate and a price: the lost epochs
+and the run that follows.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ..objective import Objective
 from ..surrogates.curve_priors import Shapes, condition, smooth_covariance
 from .history import FAILURE_RATE, PRIOR_RUNS, Evidence
 
-# A run may take so many times its usual epochs: a policy that gives up sooner never learns that late runs get
-# there.
+# Allowed multiple of a run's usual epochs. A policy that gives up sooner never learns that late runs reach
+# the target.
 PATIENCE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class EpochPrior:
-    """The prior of epochs and their cost.
+    """Prior of epochs and their cost before any run.
 
-    Set by hand on draws of `benchmarks.recurring` that are not scored; docs/validation/recurring.md shows
-    what the parts are worth.
+    Set manually on random seeds of `benchmarks.recurring` that are not scored; docs/validation/recurring.md
+    has the effect of the parts.
 
     Attributes:
         smooth_sd, length, single_sd: Deviations of log epochs, and of the log cost of an epoch, from the
@@ -59,7 +59,7 @@ class EpochPrior:
     tail_sd: float = 0.5
 
     def covariance(self, octaves: np.ndarray) -> np.ndarray:
-        """Of the deviations from a shape."""
+        """Covariance of the deviations from a shape."""
         return smooth_covariance(
             octaves, smooth_sd=self.smooth_sd, length=self.length, single_sd=self.single_sd
         )
@@ -67,17 +67,17 @@ class EpochPrior:
 
 @dataclass(frozen=True, slots=True)
 class EpochPosterior:
-    """Samples of what may be true, one per row, equally likely.
+    """Equally likely posterior samples, one per row.
 
     Attributes:
         log_epochs: Typical epochs to the target, per batch size.
         noise: Scatter of single runs, per sample.
         epoch_cost: Cost of an epoch, per batch size, in the objective's unit.
-        failure_rate: Share of runs that fail for reasons other than epochs, per batch size.
-        stop_epochs: After so many epochs a run is better given up and another one begun, per batch size; the
-            epochs that are allowed where nothing has reached the target.
+        failure_rate: Share of runs that fail after any number of epochs, per batch size.
+        stop_epochs: Number of epochs after which a new run is better than the present one, per batch size;
+            the allowed epochs where no run has reached the target.
         tried: Whether a run has reached the target, per batch size.
-        max_epochs: Of a run.
+        max_epochs: Highest number of epochs of a run.
     """
 
     log_epochs: np.ndarray
@@ -94,14 +94,14 @@ def believe(
 ) -> EpochPosterior:
     """Posterior samples of epochs to the target and cost of an epoch, per batch size.
 
-    Before a run has reached the target, only ratios between batch sizes mean anything.
+    Before a run has reached the target, only ratios between batch sizes are meaningful.
 
     Args:
         evidence: Runs and profiles so far.
         objective: The cost of an epoch is in its unit.
-        prior: The prior.
+        prior: Prior before any run.
         count: Number of samples.
-        rng: Where randomness comes from.
+        rng: Source of randomness.
     """
     log_epochs, scatter = _epochs(evidence, prior, count, rng)
     lost, bounds = failures(evidence)
@@ -134,7 +134,7 @@ def _epoch_shapes(octaves: tuple[float, ...], default: int, prior: EpochPrior) -
                 rows.append(np.log(1 + 2.0 ** (at - critical) + noisy))
     table = np.array(rows)
     table -= table[:, [default]]
-    # Equal shapes once, with the weight of all.
+    # Each distinct shape once, with the total weight.
     table, times = np.unique(table.round(1), axis=0, return_counts=True)
     return Shapes(table, np.log(times / times.sum()), prior.covariance(at))
 
@@ -148,8 +148,8 @@ def _epochs(
     squares = max(float((evidence.sum_log2 - evidence.count * evidence.means**2).sum()), 0.0)
     sd = np.array(prior.noise)
     within = -0.5 * squares / sd**2 - (runs.sum() - len(where)) * np.log(sd)
-    # Batch sizes whose few runs may all be odd ones, at most three of one or two runs, the fewest first: for
-    # each the same once more, but that its runs were odd ones.
+    # Batch sizes whose few runs may all be exceptions, at most three of one or two runs, the fewest first:
+    # for each, the same alternative with its runs as exceptions.
     few = np.flatnonzero(runs <= 2)
     odd = [-1, *few[np.argsort(runs[few], kind="stable")][:3]]
     weights, variances = [], []
@@ -171,7 +171,9 @@ def _epochs(
 
 
 def _other_targets(evidence: Evidence) -> list[tuple[int, float, int]]:
-    """(batch size, mean log epochs, group) of runs to other targets, which share how batch sizes compare."""
+    """(batch size, mean log epochs, group) of runs to other targets; only their ratios between batch sizes
+    count.
+    """
     found = []
     for group, results in enumerate(evidence.others.values(), start=1):
         arms = np.array([arm for arm, _ in results])
@@ -183,7 +185,7 @@ def _other_targets(evidence: Evidence) -> list[tuple[int, float, int]]:
 def _walls(
     log_epochs: np.ndarray, evidence: Evidence, prior: EpochPrior, rng: np.random.Generator
 ) -> np.ndarray:
-    """Chance that training fails at a batch size: it grows with the distance from what reached the target."""
+    """Probability that training fails at a batch size: it grows with the distance from successful ones."""
     octaves = evidence.octaves
     # The default is assumed to reach the target.
     reached = np.flatnonzero(evidence.count) if evidence.count.any() else np.array([evidence.default])
@@ -192,7 +194,7 @@ def _walls(
     below = low - rng.exponential(1 / prior.wall, count)
     above = high + rng.exponential(1 / prior.wall, count)
     beyond = (octaves[None, :] < below[:, None]) | (octaves[None, :] > above[:, None])
-    # A factor of 20: beyond all epochs that a run may take.
+    # A factor of 20: more than the allowed epochs of a run.
     return np.where(beyond, log_epochs + 3.0, log_epochs)
 
 
@@ -200,11 +202,11 @@ def _walls(
 
 
 def failures(evidence: Evidence) -> tuple[np.ndarray, dict[tuple[int, float], int]]:
-    """Failed runs per batch size; and (batch size, epochs) that others were stopped at, with how often: there
-    the batch size may need more epochs.
+    """Failed runs per batch size, and (batch size, epochs) with the number of runs that were stopped there.
+    Such a batch size may need more epochs.
 
-    A run that took longer than others of its batch size took, and was given up, has failed. So has the
-    default after all epochs: it is assumed to reach the target.
+    A stopped run that was longer than other runs of its batch size has failed. So has the default after all
+    epochs: it is assumed to reach the target.
     """
     lost, bounds = np.zeros(evidence.arms), {}
     for (arm, epochs), times in evidence.bounds.items():
@@ -220,7 +222,7 @@ def _bounded(
     log_epochs: np.ndarray, noise: np.ndarray, rates: np.ndarray, bounds: dict[tuple[int, float], int],
     prior: EpochPrior, rng: np.random.Generator,
 ) -> np.ndarray:
-    """Samples again (indices), by how well each explains that stopped runs had not reached the target."""
+    """Resampled indices, weighted by the likelihood that stopped runs had not reached the target."""
     score = np.zeros(len(noise))
     for (arm, epochs), times in bounds.items():
         short = log_epochs[:, arm] - np.log(epochs)
@@ -233,22 +235,23 @@ def _bounded(
 
 
 def _stop_epochs(evidence: Evidence, rates: np.ndarray) -> np.ndarray:
-    """The epochs s after which to give a run up, where another one follows until one reaches the target.
+    """The best number of epochs s after which to stop a run, if another one follows until one reaches the
+    target.
 
     One run takes E[min(epochs, s)] epochs and reaches the target with probability P(s). On average 1 / P(s)
-    runs are needed, so E[min(epochs, s)] / P(s) is smallest at the best s.
+    runs are needed, so the best s minimises E[min(epochs, s)] / P(s).
     """
     longest = evidence.space.max_epochs
     epochs = np.arange(1.0, longest + 1)[:, None]
     reached = (1 - rates) * ndtr((np.log(epochs) - evidence.means) / evidence.spreads)
-    # Of the runs, 1 - reached[s] go on after epoch s.
+    # Of the runs, 1 - reached[s] continue after epoch s.
     spent = 1 + np.concatenate([np.zeros((1, evidence.arms)), np.cumsum(1 - reached[:-1], axis=0)])
     best = epochs[np.argmin(spent / np.maximum(reached, 1e-3), axis=0), 0]
     patient = np.minimum(np.ceil(PATIENCE * np.exp(evidence.means)), longest)
     return np.where(evidence.count > 0, np.maximum(best, patient), float(longest))
 
 
-# what an epoch costs
+# cost of an epoch
 
 
 @lru_cache(maxsize=64)
@@ -267,15 +270,15 @@ def _epoch_costs(
     known = evidence.in_profile
     best = np.full(len(costs), np.nan)
     best[known] = np.nanmin(costs[known], axis=1)
-    # What an objective forbids (infinite) is a thousand times as dear as the cheapest: arithmetic goes on,
-    # nothing chooses it.
+    # A configuration that the objective forbids (infinite) costs a thousand times the cheapest: arithmetic
+    # stays finite, and it is never chosen.
     finite = best[np.isfinite(best)]
     forbidden = np.isinf(best)
     best = np.where(forbidden, 1e3 * (finite.min() if len(finite) else 1.0), best)
     sure = evidence.fully_profiled | forbidden
     whole = np.flatnonzero(evidence.fully_profiled & ~forbidden)
     for arm in np.flatnonzero(known & ~sure) if len(whole) else ():
-        # Known at one limit only: the best limit saves what it saves at the nearest batch size.
+        # Known at one limit only: the best limit is assumed to save as much as at the nearest batch size.
         near = whole[np.argmin(np.abs(evidence.octaves[whole] - evidence.octaves[arm]))]
         saved = costs[near] / best[near]
         best[arm] = min(np.nanmin(costs[arm] / saved), best[arm])
@@ -283,7 +286,8 @@ def _epoch_costs(
         return np.asarray(np.broadcast_to(best, (count, len(best))))
     where = np.flatnonzero(known)
     shapes = _cost_shapes(tuple(evidence.octaves), evidence.default, prior)
-    # The error of a slice and of that saving, about as large as one batch size is off the shape.
+    # The error of a profiling window and of that saving, about as large as a batch size's deviation from the
+    # shape.
     posterior = condition(
         shapes, where, np.log(best[where]), np.where(sure[where], 0.0, prior.single_sd**2)[None, :]
     )

@@ -1,7 +1,7 @@
-"""Choices and evidence of a policy: `Space`, and `Evidence`, runs and profiled epochs
-counted per batch size.
+"""Input of a policy: `Space`, the possible choices, and `Evidence`, runs and profiled epochs counted per
+batch size.
 
-States of a run: "running", "reached" (the target), "stopped" (by a stop rule or by hand), "failed" (all
+States of a run: "running", "reached" (the target), "stopped" (by a stop rule or manually), "failed" (all
 epochs done, target not reached), "crashed" (out of memory, an error).
 """
 
@@ -16,22 +16,22 @@ import numpy as np
 from ...errors import UsageError, check_fields
 from ..objective import Objective
 
-MOST_RUNS = 3  # of one recurrence: a try and two more where that fails. Where all three do it is lost.
+MOST_RUNS = 3  # of one recurrence: a run and two more after failures. If all three fail, it is lost.
 
-# How the runs of one batch size scatter before any is known: a relative deviation, a share that fails, and as
-# many runs as both count for. Half or twice as much changes nothing beyond chance.
+# Prior scatter of the runs of one batch size: a relative deviation, a share that fails, and the number of
+# runs that both count for. Half or twice as much changes nothing beyond chance.
 SPREAD = 0.3
 FAILURE_RATE = 0.02
 PRIOR_RUNS = 4.0
 
-# Two runs in succession whose epochs take so many times more, or both so many times less, than profiled are
-# another job's. One alone may have been disturbed.
+# Two successive runs belong to another job if their epochs take so many times the profiled time, or both so
+# many times less. A single run may have been disturbed.
 DRIFT_TIME = 1.15
 # Of log epochs, by cumulative sums (Page, 1954): deviations beyond half a standard deviation add up, to 6 by
 # chance about once in 3,000 runs.
 CUSUM_SLACK = 0.5
 CUSUM_LIMIT = 6.0
-VAIN_CHANCE = 1e-4  # of so many runs without success in a row, below which it is another job too
+VAIN_CHANCE = 1e-4  # probability of a series of failed runs below which it is another job, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class Space:
 
     Attributes:
         batch_sizes: Allowed ones, ascending.
-        default: The person's own choice; assumed to reach the target.
-        power_limits_w: Limits of one GPU that may be set; the last resort is the highest.
-        max_epochs: After so many a run has failed.
-        target, gpu: Of the job at hand; rows of `RUNS` and `PROFILES` with others are evidence of another
-            kind.
+        default: The user's own choice; assumed to reach the target.
+        power_limits_w: Allowed limits of one GPU; the fallback is the highest.
+        max_epochs: Number of epochs after which a run has failed.
+        target, gpu: Of the present job; rows of `RUNS` and `PROFILES` with others are evidence of another
+            type.
     """
 
     batch_sizes: tuple[int, ...]
@@ -64,7 +64,7 @@ class Space:
             raise UsageError(f"batch size {min(self.batch_sizes)} is below 1")
         if list(self.batch_sizes) != sorted(set(self.batch_sizes)):
             raise UsageError(
-                f"batch sizes {list(self.batch_sizes)} are not ascending or one stands twice; give "
+                f"batch sizes {list(self.batch_sizes)} are not ascending or contain one twice; give "
                 "sorted(set(...))"
             )
         if self.default not in self.batch_sizes:
@@ -73,7 +73,7 @@ class Space:
                 "choose one of them"
             )
         if self.max_epochs < 1:
-            raise UsageError(f"max_epochs is {self.max_epochs}; a run takes at least one epoch")
+            raise UsageError(f"max_epochs is {self.max_epochs}; a run needs at least one epoch")
 
     @property
     def octaves(self) -> np.ndarray:
@@ -88,7 +88,7 @@ class Run:
     arm: int
     state: str
     epochs: float
-    time_s: float  # profiling included
+    time_s: float  # including profiling
     energy_j: float
     profile_time_s: float = 0.0
     profile_energy_j: float = 0.0
@@ -97,25 +97,24 @@ class Run:
 
 
 class Evidence:
-    """A history, counted: what policies compute with.
+    """A history, counted: the numbers that policies compute with.
 
     Attributes:
-        runs: Attempts at the job's own target that have ended, oldest first. Epochs do not depend on the
-            card, so runs on another GPU are here as well; their times and costs are not comparable, so
-            policies that use those look at `local`.
+        runs: Finished attempts at the job's own target, oldest first. Epochs do not depend on the card, so
+            runs on another GPU are included. Their times and costs are not comparable, so policies that use
+            those select with `local`.
         local: Whether a run was on the job's own GPU, one per run.
-        since: Index of the first run that still counts: when a run took other epochs or other time than its
-            like before, the job has changed, and what was before is past.
-        changes: How often it has.
+        since: Index of the first run that still counts. When a run took other epochs or other time than
+            similar runs before, the job has changed, and earlier runs no longer count.
+        changes: Number of such changes.
         count, sum_log, sum_log2: Runs that reached the target per batch size, and sums of log epochs and its
             square.
-        bounds: (batch size, epochs) that runs did not reach the target in, and how often.
-        others: (arm, epochs) of runs that reached another target: their level means nothing, their shape
-            does.
-        in_flight: Runs that have not ended, per batch size.
+        bounds: (batch size, epochs) within which runs did not reach the target, and how often.
+        others: (arm, epochs) of runs that reached another target: their shape counts, not their level.
+        in_flight: Active runs, per batch size.
         epoch_time_s, power_w: By batch size and power limit, NaN where not profiled.
-        slices: Time (s) and energy (J) of each slice outside of any run.
-        spent_time_s, spent_energy_j: On this GPU, all in all.
+        slices: Time (s) and energy (J) of each profiling window outside of any run.
+        spent_time_s, spent_energy_j: Totals on this GPU.
     """
 
     def __init__(self, space: Space) -> None:
@@ -134,14 +133,14 @@ class Evidence:
         self.slices: list[tuple[float, float]] = []
         self.spent_time_s = self.spent_energy_j = 0.0
         self.since = self.changes = 0
-        self._vain = self._row = 0  # runs without success before the present row of them; and in this row
-        self._side = 0  # of the newest run, as of `_time_side`
+        self._vain = self._row = 0  # failed runs before the present series of them; and in this series
+        self._side = 0  # of the newest run, as returned by `_time_side`
         self._cusum = np.zeros((2, arms))  # upwards and downwards
 
-    # what is added
+    # additions
 
     def add(self, run: Run, *, local: bool = True) -> None:
-        """Add a run that has ended."""
+        """Add a finished run."""
         self.runs.append(run)
         self.local.append(local)
         side, before = self._time_side(run) if local else 0, self._side
@@ -170,7 +169,7 @@ class Evidence:
         self.power_w[arm, column] = power_w
 
     def add_slice(self, time_s: float, energy_j: float) -> None:
-        """Add the time and energy of a slice outside of any run."""
+        """Add the time and energy of a profiling window outside of any run."""
         self.slices.append((time_s, energy_j))
         self.spent_time_s += time_s
         self.spent_energy_j += energy_j
@@ -184,10 +183,10 @@ class Evidence:
         elif run.state != "crashed" and run.epochs >= 1:
             self.bounds[run.arm, run.epochs] = self.bounds.get((run.arm, run.epochs), 0) + 1
 
-    # whether it is still the same job
+    # change of the job
 
     def _time_side(self, run: Run) -> int:
-        """1 where an epoch took longer than profiled, -1 where less, 0 where as long, or not known."""
+        """1 where an epoch took longer than profiled, -1 where less, 0 where as long, or unknown."""
         if run.power_limit_w is None or run.profile_time_s > 0 or run.epochs < 1:
             return 0
         known_s = self.epoch_time_s[run.arm, self.column(run.power_limit_w)]
@@ -197,8 +196,8 @@ class Evidence:
         return 0 if abs(off) < math.log(DRIFT_TIME) else int(math.copysign(1, off))
 
     def _in_vain(self, run: Run) -> bool:
-        """Whether so many runs in a row have not reached the target that their failure rate does not explain
-        it: all are given up before the end where training takes much longer than it did.
+        """Whether more runs in a row have failed than their failure rate explains. If training takes much
+        longer than before, all runs are stopped before they reach the target.
         """
         if run.state == "reached":
             self._vain, self._row = self._vain + self._row, 0
@@ -211,12 +210,12 @@ class Evidence:
         return bool(rate**self._row < VAIN_CHANCE)
 
     def _drifts(self, run: Run) -> bool:
-        """Whether the newest runs of a batch size took other epochs than at least five before them."""
+        """Whether the newest runs of a batch size needed other epochs than at least five before them."""
         n = self.count[run.arm]
         if run.state != "reached" or n < 5:
             return False
         off = (_log(run) - self.sum_log[run.arm] / n) / self.spreads[run.arm]
-        # One run counts for two thirds of the limit at most, so that it takes two.
+        # One run counts for two thirds of the limit at most, so that two are necessary.
         most = 2 / 3 * CUSUM_LIMIT
         off = min(max(off, -most), most)
         sums = self._cusum[:, run.arm]
@@ -224,20 +223,20 @@ class Evidence:
         return bool(sums.max() > CUSUM_LIMIT)
 
     def _forget(self, *, profiles: bool) -> None:
-        """What was before this run is of another job; what an epoch takes too, with `profiles`."""
+        """Discard the runs before this one, as of another job; with `profiles`, also the cost of an epoch."""
         before = [(run.arm, run.epochs) for run in self.current[:-1] if run.state == "reached"]
         self.since = len(self.runs) - 1
         self.changes += 1
         self.count[:], self.sum_log[:], self.sum_log2[:] = 0, 0, 0
-        # Where an epoch takes what it took, how batch sizes compare says something still, as another target's
-        # runs do; and were there no change but two odd runs, little is lost.
+        # If the cost of an epoch is unchanged, ratios between batch sizes still count, like another target's
+        # runs. If the change was only two exceptional runs, little is lost.
         self.bounds, self.others = {}, {} if profiles or not before else {-float(self.changes): before}
         self._vain = self._row = 0
         self._cusum[:] = 0
         if profiles:
             self.epoch_time_s[:], self.power_w[:] = np.nan, np.nan
 
-    # what is known
+    # results
 
     @property
     def current(self) -> list[Run]:
@@ -246,13 +245,13 @@ class Evidence:
 
     @property
     def means(self) -> np.ndarray:
-        """Mean log epochs of the runs that reached the target, per batch size; 0 where there are none."""
+        """Mean log epochs of the runs that reached the target, per batch size; 0 without such runs."""
         return np.asarray(self.sum_log / np.maximum(self.count, 1))
 
     @property
     def spreads(self) -> np.ndarray:
-        """Standard deviations of log epochs of single runs, per batch size: from its own runs, else those of
-        all, else `SPREAD`.
+        """Standard deviations of log epochs of single runs, per batch size: from its own runs if possible,
+        else from all runs, else `SPREAD`.
         """
         squares = np.maximum(self.sum_log2 - self.count * self.means**2, 0.0)
         freedom = np.maximum(self.count - 1, 0)
@@ -270,13 +269,13 @@ class Evidence:
         return np.asarray(objective.cost(self.epoch_time_s, self.epoch_time_s * self.power_w), dtype=float)
 
     def best_limit_w(self, arm: int, objective: Objective) -> float | None:
-        """The limit of a batch size's cheapest epoch, the higher one of equals; None where none is known."""
+        """The limit of a batch size's cheapest epoch, the higher one of equals; None if none is known."""
         limits, costs = self.space.power_limits_w, self.epoch_costs(objective)[arm]
         known = [(cost, -limit_w) for cost, limit_w in zip(costs, limits, strict=False) if not np.isnan(cost)]
         return -min(known)[1] if known else None
 
     def known_limit_w(self, arm: int, objective: Objective) -> float | None:
-        """The same where all limits were profiled; None asks for that."""
+        """The same if all limits were profiled; None requests that."""
         return self.best_limit_w(arm, objective) if self.fully_profiled[arm] else None
 
     @property
@@ -286,27 +285,28 @@ class Evidence:
 
     @property
     def fully_profiled(self) -> np.ndarray:
-        """Batch sizes whose best limit is known, as a mask (arms,): a slice shows one limit only."""
+        """Batch sizes whose best limit is known, as a mask (arms,): a profiling window covers one limit only.
+        """
         known = ~np.isnan(self.epoch_time_s)
         return np.asarray(known.all(axis=1) | (known.sum(axis=1) > 1))
 
     def _unfinished(self) -> list[Run]:
-        """Runs of the recurrence that is going on, none of which has reached the target, newest first."""
+        """Runs of the present recurrence, none of which has reached the target, newest first."""
         now = self.runs[-1].recurrence if self.runs else 0
         lost = list(takewhile(lambda run: run.state != "reached" and run.recurrence == now, self.runs[::-1]))
         return [] if sum(run.state != "crashed" for run in lost) >= MOST_RUNS else lost
 
     @property
     def lost_now(self) -> list[int]:
-        """Batch sizes that have not reached the target in the recurrence that is going on, one per run."""
+        """Batch sizes that have not reached the target in the present recurrence, one per run."""
         return [run.arm for run in self._unfinished()]
 
     @property
     def last_run_now(self) -> bool:
-        """Whether one run is left in this recurrence: where that fails too, the recurrence is lost."""
+        """Whether one run is left in this recurrence: if that fails too, the recurrence is lost."""
         return sum(run.state != "crashed" for run in self._unfinished()) == MOST_RUNS - 1
 
 
 def _log(run: Run) -> float:
-    """Log epochs of a run, of at least half a one."""
+    """Log epochs of a run, of at least half an epoch."""
     return math.log(max(run.epochs, 0.5))

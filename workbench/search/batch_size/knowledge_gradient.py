@@ -1,4 +1,4 @@
-"""Our policy: what a try is worth over the next recurrences, and when to stop it.
+"""Our policy: the value of a trial over the next recurrences, and the best time to stop it.
 
 The cost of a recurrence is epochs x cost of an epoch. The second is known from seconds of profiling, the
 first is estimated (`epochs.py`). The value of a try at a batch size is its cost now, with the best moment to
@@ -20,11 +20,11 @@ from .epochs import PATIENCE, EpochPosterior, EpochPrior, believe
 from .history import MOST_RUNS, Evidence
 from .policy import Proposal
 
-# Of samples, between which a run may be stopped: twice or half as many change nothing. One sample each
-# costs two runs of regret: what a trial shows is then taken for certain.
+# Bins of samples, between which a run may be stopped: twice or half as many change nothing. One sample per
+# bin costs two runs of regret: the result of a trial then counts as certain.
 BINS = 16
-# Of what is estimated: where a good case of what a batch size may cost is cheap, a slice is worthwhile; in
-# safe mode, savings and the worst end of a trial are counted at a careful price.
+# Quantiles of the estimate. A profiling window is worthwhile if a good case of a batch size's cost is cheap.
+# In safe mode, savings and the worst end of a trial are counted at a careful price.
 GOOD_CASE = 0.25
 
 
@@ -33,9 +33,9 @@ class KnowledgeGradient:
     """Knowledge gradient over a planning horizon, with optimal stopping of runs.
 
     Attributes:
-        safe: Never let the sum of all costs rise above what the default configuration would have cost.
-        horizon: Recurrences over which a try has to pay for itself.
-        draws: Samples of what is estimated.
+        safe: Keep the sum of all costs at or below the cost of the default configuration.
+        horizon: Recurrences over which a trial must pay for itself.
+        draws: Number of posterior samples.
     """
 
     safe: bool = False
@@ -48,7 +48,7 @@ class KnowledgeGradient:
             begin = self._begin(evidence, objective, rng) if fresh and not self.safe else None
             return begin or self._first(evidence, objective)
         if self.safe and evidence.last_run_now:
-            # What never loses a recurrence that the default would not lose.
+            # This never loses a recurrence that the default would not lose.
             reason = "the last run of this recurrence is the default"
             return _run(evidence, evidence.default, objective, reason)
         belief = believe(evidence, objective, EpochPrior(), self.draws, rng)
@@ -63,23 +63,24 @@ class KnowledgeGradient:
         return _run(evidence, arm, objective, reason, stop)
 
     def _may_try(self, evidence: Evidence, belief: EpochPosterior, incumbent: int) -> bool:
-        """Whether this recurrence may go to another batch size than the best so far.
+        """Whether this recurrence may use another batch size than the best so far.
 
-        Not where another run is going on, nor after a run of this recurrence was lost: one loss each is
-        enough, unless what is best so far fails more often than not and there is a run left after this one.
+        Not during another run, nor after a lost run in this recurrence: one loss each is enough. The
+        exception is a best batch size that usually fails, if there is a run left after this one.
         """
         if evidence.in_flight.any() or evidence.last_run_now:
             return False
         return not evidence.lost_now or float(belief.failure_rate[:, incumbent].mean()) > 0.5
 
     def _first(self, evidence: Evidence, objective: Objective) -> Proposal:
-        """The default until it has reached the target, or what is nearest to it and failed least often.
+        """The default until it has reached the target, or the batch size closest to it with the fewest
+        failures.
 
-        In safe mode for two recurrences: running the default costs nobody more than the default.
+        In safe mode for two recurrences: a run at the default costs no more than the default.
         """
-        if evidence.count.any():  # which reached the changed job's target, or was chosen on another card
+        if evidence.count.any():  # it reached the changed job's target, or was chosen on another card
             arm = int(np.argmax(evidence.count))
-            reason = f"the {'job' if evidence.since else 'card'} is another one: what does an epoch cost now?"
+            reason = f"the {'job' if evidence.since else 'card'} has changed: measuring the cost of an epoch"
             return _run(evidence, arm, objective, reason)
         failed = np.bincount([run.arm for run in evidence.current], minlength=evidence.arms)
         distance = np.abs(evidence.octaves - evidence.octaves[evidence.default])
@@ -88,46 +89,46 @@ class KnowledgeGradient:
         return _run(evidence, arm, objective, "nothing has reached the target here yet")
 
     def _begin(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal | None:
-        """The first run, where it had better not be at the default: None where the default it is.
+        """The first run, if it should not be at the default; None if it should.
 
-        What an epoch costs is known from slices of seconds; of the epochs only how they may compare is
-        estimated. A batch size that does not get there is paid for twice, so unlikely good luck
-        does not count for more than that.
+        Profiling windows of seconds give the cost of an epoch. For epochs, only the prior of their ratios is
+        known. A batch size that does not reach the target is paid for twice, so unlikely good luck does not
+        count for more than that.
         """
         space, default = evidence.space, evidence.default
         if not space.power_limits_w or space.max_epochs < 2 or evidence.arms < 2:
             return None
         slice_w = max(space.power_limits_w)
         if not evidence.in_profile[default]:
-            return Proposal(space.default, slice_w, "slice", reason="what does an epoch cost here?")
+            return Proposal(space.default, slice_w, "slice", reason="measuring an epoch's cost here")
         belief = believe(evidence, objective, EpochPrior(), 4 * self.draws, rng)
         costs = np.exp(objective.degree * belief.log_epochs) * belief.epoch_cost
         ratio = costs / costs[:, [default]]
-        # A much dearer run counts as lost, and the default follows it.
+        # A much more expensive run counts as lost, and the default follows it.
         score = np.where(ratio > PATIENCE, PATIENCE + 1, ratio).mean(axis=0)
         arm = int(np.argmin(score))
         if score[arm] >= 1:
-            # A slice is cheap where a good case of what is estimated would change this.
+            # A profiling window is cheap if a good case of the estimate would change this.
             hope = np.where(evidence.in_profile, np.inf, np.quantile(ratio, GOOD_CASE, axis=0))
             arm = int(np.argmin(hope)) if hope.min() < 1 else default
         if arm == default:
             return None
         if not evidence.in_profile[arm]:
-            return Proposal(space.batch_sizes[arm], slice_w, "slice", reason="what does an epoch cost here?")
-        # The default gets there within all its epochs; what has cost as much as those would have is dearer
-        # than the default.
+            return Proposal(space.batch_sizes[arm], slice_w, "slice", reason="measuring an epoch's cost here")
+        # The default reaches the target within all its epochs. A run that has cost as much as those would is
+        # more expensive than the default.
         each = evidence.epoch_costs(objective)
         most = space.max_epochs * (np.nanmin(each[default]) / np.nanmin(each[arm])) ** (1 / objective.degree)
         stop = float(np.clip(np.ceil(most), 1, space.max_epochs))
         return _run(evidence, arm, objective, "its epochs are far cheaper than the default's", stop)
 
     def _budget(self, evidence: Evidence, objective: Objective, belief: EpochPosterior) -> float:
-        """What has been saved so far against the default batch size at the highest limit, with this
-        recurrence at the default's price.
+        """Savings so far against the default batch size at the highest limit, with this recurrence at the
+        default's price.
 
-        A try may cost this much in all, the run that follows a stopped one included. What a run at the
-        default would have cost at the highest limit is known from that run; elsewhere a careful price counts,
-        and before the job changed nothing was saved: what may never have been is not to be spent.
+        The total cost of a trial is limited to this, including the run that follows a stopped one. A run at
+        the default gives the cost at the highest limit. Elsewhere a careful price counts. Before a change of
+        the job, savings are zero, because uncertain savings must not be spent.
         """
         default, degree = evidence.default, objective.degree
         own = evidence.epoch_costs(objective)[default]
@@ -151,13 +152,13 @@ class KnowledgeGradient:
                 price += cost * highest / there if same else run.epochs**degree * highest
             elif run.state == "reached":
                 price += careful
-        # What the objective forbids has no price that anything could be saved against.
+        # A forbidden configuration has no price for comparison.
         return float(price - spent) if math.isfinite(price) and math.isfinite(spent) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateValues:
-    """Per batch size a try's worth (lower is better) and where to stop it; the incumbent."""
+    """Per batch size a trial's expected cost (lower is better) and where to stop it; the best so far."""
 
     value: np.ndarray
     stop: np.ndarray
@@ -173,8 +174,8 @@ def weigh(
         belief: Samples of epochs and costs.
         evidence: Runs and profiles so far.
         objective: The cost.
-        horizon: Recurrences over which a try has to pay for itself.
-        budget: The highest cost of a try.
+        horizon: Recurrences over which a trial must pay for itself.
+        budget: Highest cost of a trial.
     """
     costs = run_costs(belief, objective)
     expected = costs.mean(axis=0)
@@ -186,7 +187,7 @@ def weigh(
     if len(arms):
         fallback = float(expected[incumbent])
         total, limits, worst = _plans(belief, costs, arms, fallback, objective.degree, horizon)
-        # What is not paid for by savings is left; the default needs none.
+        # Savings must pay for a trial; the default needs none.
         total = np.where((worst <= budget) | (arms == evidence.default)[:, None], total, np.inf)
         best = np.argmin(total, axis=1)
         rows = np.arange(len(arms))
@@ -195,9 +196,9 @@ def weigh(
 
 
 def run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
-    """Expected cost of a recurrence whose first run is at each batch size, a row per draw.
+    """Expected cost of a recurrence whose first run is at each batch size, one row per sample.
 
-    The mean over the scatter of runs. A run that fails, or needs more epochs than it may take, costs those
+    The mean over the scatter of runs. A run that fails, or needs more than the allowed epochs, costs those
     epochs and a recurrence at the best batch size that has reached the target.
     """
     degree, longest = objective.degree, belief.max_epochs
@@ -210,15 +211,15 @@ def run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
     tried = belief.tried
     if not tried.any():
         return np.asarray(costs)
-    # The least that always ends: runs at the best batch size until one gets there.
+    # The cheapest sequence that always ends: runs at the best batch size until one reaches the target.
     again = costs[:, tried].mean(axis=0) / np.maximum(1 - lost[:, tried].mean(axis=0), 0.05)
     return np.asarray(costs + lost * again.min())
 
 
 @lru_cache(maxsize=8)
 def _chance(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """How long runs take, and which fail: the same for every batch size and every call, as what is compared
-    differs in what is estimated, not in luck.
+    """Lengths and failures of runs in standard units. They are equal for every batch size and every call, so
+    that comparisons depend on estimates and not on luck.
     """
     luck = np.random.default_rng(1).permutation((np.arange(count) + 0.5) / count)
     return np.random.default_rng(0).standard_normal(count), luck
@@ -227,17 +228,17 @@ def _chance(count: int) -> tuple[np.ndarray, np.ndarray]:
 def _plans(
     belief: EpochPosterior, costs: np.ndarray, arms: np.ndarray, fallback: float, degree: int, horizon: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of a try at each of `arms`, for each number of epochs after which it may be stopped: all costs over the
-    horizon, that number, and the most that the try and the run after it may cost.
+    """For a trial at each of `arms` and each possible number of epochs to stop it: total cost over the
+    horizon, that number, and the highest cost of the trial and the run after it.
 
-    Samples are sorted by the epochs that the try would show, and cut into bins. After a bin is where a run
-    may be stopped. Axes: batch size, sample or bin.
+    Samples are sorted by the epochs that the trial would show, and cut into bins. A run may be stopped after
+    a bin. Axes: batch size, sample or bin.
     """
     draws = len(costs)
     bins = min(BINS, draws)
     shock, luck = _chance(draws)
     observed = belief.log_epochs[:, arms].T + belief.noise * shock
-    # What fails, or would need more epochs than a run may take, is stopped there at the latest.
+    # Runs that fail, or would need more than the allowed epochs, are stopped there at the latest.
     fails = luck[:, None] < belief.failure_rate[:, arms]
     end = math.log(belief.max_epochs) + 1e-3
     observed = np.where(fails.T, end, np.minimum(observed, end))
@@ -248,15 +249,15 @@ def _plans(
         return np.asarray(values[:, : draws - draws % bins].reshape(len(arms), bins, -1))
 
     def binned(values: np.ndarray) -> np.ndarray:
-        """Of every sample to the mean of every bin."""
+        """Mean over every bin of a value of every sample."""
         return np.asarray(in_bins(np.take_along_axis(values, order, axis=-1)).mean(axis=-1))
 
     centred = observed - observed.mean(axis=-1, keepdims=True)
-    near = np.minimum(costs, 2 * fallback)  # training that never gets there must not tilt the line
+    near = np.minimum(costs, 2 * fallback)  # training that never reaches the target must not tilt the line
     squares = np.maximum((centred**2).sum(axis=-1, keepdims=True), 1e-12)
     slope = centred @ (near - near.mean(axis=0)) / squares
-    # What would be estimated of all after the try: of the batch size itself its bin, of others along a line.
-    # Bins of others would be noisy means of few samples, and the least of noisy means flatters.
+    # Estimates of all batch sizes after the trial: of the tried one its bin, of others along a line. Bins of
+    # others would be noisy means of few samples, and the least of noisy means is too low.
     future = costs.mean(axis=0) + binned(centred)[..., None] * slope[:, None, :]
     future[np.arange(len(arms)), :, arms] = np.inf
     rest_best = future.min(axis=-1)
@@ -264,7 +265,7 @@ def _plans(
     each = binned(belief.epoch_cost[:, arms].T)
     epochs = np.exp(in_bins(ranked))
     limits = np.ceil(epochs[..., -1])
-    # What gets nowhere in all its epochs is followed by another run.
+    # A run that fails after all its epochs is followed by another run.
     nowhere = (in_bins(ranked) >= end).mean(axis=-1)
     spent = (epochs**degree).mean(axis=-1) * each + nowhere * fallback
     after = np.arange(bins - 1, -1, -1)  # bins beyond the stop
@@ -276,7 +277,7 @@ def _plans(
 
     stopped = limits**degree * tail(each) + fallback
     now = (np.cumsum(spent, axis=-1) + after * stopped) / bins
-    # Of a stopped run only that it is long is learned: the bins beyond are one.
+    # A stopped run shows only that it is long: the bins beyond are one.
     beyond = after * np.minimum(tail(own), tail(rest_best))
     later = (np.cumsum(np.minimum(rest_best, own), axis=-1) + beyond) / bins
     dearest = np.quantile(belief.epoch_cost[:, arms], 1 - GOOD_CASE, axis=0)[:, None]

@@ -10,7 +10,8 @@ from .zeus import DefaultBatchSize, ZeusPolicy
 
 def make_policy(name: str | BatchSizePolicy = "knowledge-gradient") -> BatchSizePolicy:
     """A policy by name: "knowledge-gradient" (ours), "zeus" (the paper's) or "default-batch-size" (best power
-    limit, no search); or the policy that is given.
+    limit, no search), or a given policy. With `safe` our policy keeps the sum of all costs at or below the
+    cost of the default.
     """
     if hasattr(name, "ask"):
         return name  # type: ignore[return-value]

@@ -1,10 +1,10 @@
 """The paper's policy (Zeus, NSDI'23, sections 4.3 and 4.4): pruning exploration, then Gaussian Thompson
 sampling.
 
-Two rounds: from the default batch size downwards until one fails, then upwards until one fails; the next
-round starts at the cheapest survivor. After that, one Gaussian arm per survivor, variance from its own
-results, flat prior. Runs are stopped before the epoch in which they would cost more than `beta` times the
-least cost of a recurrence so far.
+There are two rounds: from the default batch size downwards until one fails, then upwards until one fails. The
+next round starts at the cheapest survivor. After that, there is one Gaussian arm per survivor, with the
+variance of its own results and a flat prior. Runs are stopped before the epoch in which they would cost more
+than `beta` times the least cost of a recurrence so far.
 
 Differences from Zeus' own code unless `faithful` is set: costs are epochs x cost of an epoch where that is
 profiled, so the profiling in a first run does not count against its batch size for ever. A run that did not
@@ -33,8 +33,8 @@ class _Booked:
 
 @dataclass(frozen=True, slots=True)
 class ZeusPolicy:
-    """Pruning exploration and Thompson sampling, with the paper's constants; `benchmarks.recurring` holds
-    them against Zeus' own code.
+    """Pruning exploration and Thompson sampling, with the paper's constants; `benchmarks.recurring` compares
+    them with Zeus' own code.
 
     Attributes:
         beta: A run may cost so many times the least cost of a recurrence.
@@ -50,7 +50,7 @@ class ZeusPolicy:
         booked = self._book(evidence, objective)
         least = _least_cost(evidence, objective)
         if evidence.in_flight.any():
-            # Section 4.4: concurrent submissions run at the best known configuration and explore nothing.
+            # Section 4.4: concurrent submissions run at the best known configuration, without exploration.
             reached = [b for b in booked if b.reached]
             arm = min(reached, key=lambda b: b.cost).arm if reached else evidence.default
             why = "another run is in flight; best batch size so far"
@@ -103,7 +103,7 @@ class ZeusPolicy:
             here = arms.index(start)
             for direction in (arms[here::-1], arms[here + 1 :]):
                 for arm in direction:
-                    # Results of other batch sizes come from concurrent runs, which do not steer the pruning.
+                    # Results of other batch sizes come from concurrent runs, which do not affect the pruning.
                     result = next((result for result in results if result.arm == arm), None)
                     if result is None:
                         return arm, good
@@ -146,7 +146,7 @@ class DefaultBatchSize:
 
 
 def _least_cost(evidence: Evidence, objective: Objective) -> float:
-    """Least cost of a recurrence, failed tries included (Zeus' simulator does so too)."""
+    """Least cost of a recurrence, including failed trials (as in Zeus' simulator)."""
     least, spent, recurrence = math.inf, 0.0, None
     for run, local in zip(evidence.runs, evidence.local, strict=True):
         if local:

@@ -1,9 +1,9 @@
 """Searches over power limits and clocks of a running job.
 
-    make, base         a search by its name; the probes and the bound that every search keeps
-    model_guided       ours: every probe with its error, over all knobs together
-    gpoeo              GPOEO's golden section
-    probe_gain         what a probe is worth before it is made
-    posterior          a search, its space and earlier runs: what running cells and recurring jobs both ask
-    power_profile      which power limit to measure next inside a recurring job
+- `make`, `base`: A search by its name; the trials and the slowdown limit that every search keeps.
+- `model_guided`: Our search. It uses every trial with its error, over all knobs together.
+- `gpoeo`: GPOEO's golden section.
+- `probe_gain`: The expected gain of a trial.
+- `posterior`: A search with its space and earlier runs, for running cells and recurring jobs.
+- `power_profile`: The next power limit to measure inside a recurring job.
 """

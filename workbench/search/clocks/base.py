@@ -1,7 +1,7 @@
-"""Shared by all searches over settings: the measured trials, their errors, and the slowdown limit.
+"""Common parts of every search over settings: the reported trials, their errors, and the slowdown limit.
 
-A probe is some whole iterations of the running job at one setting. Probes of a setting pool, so a second one
-at the reference sharpens everything that is relative to it.
+A trial is a number of whole iterations of the running job at one setting. Trials of a setting are pooled, so
+a second one at the reference improves every relative value.
 """
 
 from __future__ import annotations
@@ -23,26 +23,25 @@ if TYPE_CHECKING:
     from ..surrogates.response_surface import Response
 
 Z = 1.96
-LOWEST_GEAR_MHZ, GEAR_MHZ = 210, 15  # the gears of NVIDIA's cards
-Steps = Generator[tuple[int, str], bool, None]  # asks for a row, hears whether it could be probed
+LOWEST_GEAR_MHZ, GEAR_MHZ = 210, 15  # the clock steps of NVIDIA's cards
+Steps = Generator[tuple[int, str], bool, None]  # yields a row, receives whether it could be tried
 
 
 @dataclass(frozen=True, slots=True)
 class ProbingParams:
-    """Tuned constants of the probes of every search: how exact they are taken to be, and how long they
-    are made.
+    """Tuned constants of the trials of every search: their assumed error and their length.
 
-    Set by hand; `benchmarks.clocks --only search` and `--only online` score the searches with them.
+    Set manually; `benchmarks.clocks --only search` and `--only online` score the searches with them.
     """
 
     scatter: float = 0.01  # relative, of the length of iterations, until it is known
-    scatter_iterations: float = 8.0  # iterations that this first guess counts for
-    # relative: temperature and the like; no probe tells more exactly what the next minutes will be
+    scatter_iterations: float = 8.0  # number of iterations that this first guess counts for
+    # relative: temperature and similar effects; no trial predicts the next minutes more precisely
     least_sd: float = 0.003
-    # of power, that an edge of a window leaves uncertain, where the counter refreshes every 0.1 s
+    # uncertain energy at an edge of a window, as seconds of power, if the counter refreshes every 0.1 s
     edge_s: float = 0.025
-    error: float = 0.01  # relative 95 % error that a probe is made long enough for
-    longest_s: float = 15.0  # of a probe, but for one iteration that takes longer
+    error: float = 0.01  # relative 95 % error that determines the length of a trial
+    longest_s: float = 15.0  # of a trial, unless one iteration takes longer
 
 
 PARAMS = ProbingParams()
@@ -50,14 +49,14 @@ PARAMS = ProbingParams()
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Nothing more to measure, and why."""
+    """The end of the search, with the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The next probe: a setting, and the whole iterations and seconds that it takes at least."""
+    """The next trial: a setting, and its minimum of whole iterations and seconds."""
 
     setting: Setting
     iterations: int
@@ -67,13 +66,13 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The best known setting.
+    """The estimated best setting.
 
     Attributes:
-        time_ratio, energy_ratio: Of an iteration, to the reference's.
+        time_ratio, energy_ratio: Time and energy of an iteration, relative to the reference.
         time_sd, energy_sd: Their relative standard deviations.
-        p_allowed: Probability that it keeps the bound; 1 where there is none.
-        measured: Whether it was probed.
+        p_allowed: Probability that it keeps the slowdown limit; 1 without a limit.
+        measured: Whether it was tried.
     """
 
     setting: Setting
@@ -86,7 +85,7 @@ class Choice:
 
 
 class Pooled(NamedTuple):
-    """All probes of one setting as one: an iteration's s and J, and their relative standard errors."""
+    """All trials of one setting as one: an iteration's s and J, and their relative standard errors."""
 
     time_s: float
     energy_j: float
@@ -95,16 +94,17 @@ class Pooled(NamedTuple):
 
 
 class Probing:
-    """Bookkeeping of a search; `next` and `choice` are what differs from one to the other.
+    """State of a search; subclasses define `next` and `choice`.
 
     Args:
         space: The settings.
-        objective: What to minimise. `EnergyWithin` brings its own bound, which `max_slowdown` then may not
-            contradict.
-        max_slowdown: Allowed share of additional time of an iteration; None for no bound.
-        prior: A prediction made before any probe (`predictor.Prediction`).
-        counter_update_s: How often the energy counter moves.
-        gpus: GPUs that the energies are sums of.
+        objective: The cost to minimise. `EnergyWithin` has its own slowdown limit, which `max_slowdown` may
+            not contradict.
+        max_slowdown: Allowed share of additional time of an iteration; None for no limit.
+        prior: A prediction made before any trial (`predictor.Prediction`).
+        counter_update_s: Update interval of the energy counter.
+        gpus: Number of GPUs in the summed energies.
+        rng: Source of randomness.
     """
 
     name = ""
@@ -125,45 +125,45 @@ class Probing:
                 "the prediction is for other settings than those of this search; predict for the same space"
             )
 
-    # what is known
+    # reports
 
     def tell(
         self, setting: Setting, iterations: int, time_s: float, energy_j: float,
         energy_uncertainty_j: float = 0.0, iteration_sd_s: float | None = None,
     ) -> None:
-        """Report the time (s) and energy (J, all GPUs together) of a probe.
+        """Report the time (s) and energy (J, all GPUs together) of a trial.
 
         Args:
-            setting: Any of the space, asked for or not, the reference as often as one likes.
-            iterations: Whole iterations of the probe.
-            time_s: Their time together.
-            energy_j: Their energy together.
+            setting: Any of the space, requested or not; the reference any number of times.
+            iterations: Whole iterations of the trial.
+            time_s: Their total time.
+            energy_j: Their total energy.
             energy_uncertainty_j: Half width of the 95 % interval of `energy_j`.
-            iteration_sd_s: Scatter of single iterations; None where they were not timed.
+            iteration_sd_s: Scatter of single iterations; None if they were not timed.
 
         Raises:
-            MeasurementError: numbers that cannot have been measured; nothing is changed.
-            UsageError: a setting that is not of this space.
+            MeasurementError: Impossible values; nothing is changed.
+            UsageError: A setting that is not in this space.
         """
         check_iterations("probe", iterations, time_s, energy_j, energy_uncertainty_j)
         if iteration_sd_s is not None and not (iteration_sd_s >= 0 and math.isfinite(iteration_sd_s)):
-            raise MeasurementError(f"iterations scatter by 0 s or more, not by {iteration_sd_s:g} s")
+            raise MeasurementError(f"the scatter of iterations must be 0 s or more, not {iteration_sd_s:g} s")
         row = self.space.row(setting)
         numbers = float(time_s), float(energy_j), float(energy_uncertainty_j)
         self._measured.append((row, int(iterations), *numbers, iteration_sd_s))
         self._changed(row)
 
     def cannot(self, setting: Setting, reason: str) -> None:
-        """A setting that could not be set; it is left out from now on."""
+        """Report a setting that could not be set; it is excluded from now on."""
         self.unreachable.setdefault(self.space.settings[self.space.row(setting)], reason)
 
     def breaks_bound(self, setting: Setting, iterations: int, time_s: float) -> bool:
-        """Whether a probe that still runs is beyond the bound for sure, so that it can be ended.
+        """Whether a trial that still runs certainly exceeds the slowdown limit, so that it can be ended.
 
         Args:
-            setting: Where it runs.
-            iterations: Whole ones that it has seen, in `time_s` seconds. 0: the first has lasted so long and
-                has not ended.
+            setting: The setting of the trial.
+            iterations: Finished iterations, in `time_s` seconds. 0: the first has lasted so long and has not
+                ended.
         """
         reference = self.pooled(self.space.reference_row)
         if self.max_slowdown is None or reference is None or not time_s > 0:
@@ -182,15 +182,15 @@ class Probing:
     # arithmetic that searches share
 
     def asked(self, objective: Objective | None, bound: float | None) -> tuple[Objective, float | None]:
-        """An objective and a bound as `bounded`, the search's own where None."""
+        """An objective and a slowdown limit as `bounded`, the search's own if None."""
         return bounded(objective or self.objective, self.max_slowdown if bound is None else bound)
 
     def _changed(self, row: int) -> None:
-        """Called after every probe told."""
+        """Called after every reported trial."""
 
     @property
     def scatter(self) -> float:
-        """Relative scatter of single iterations, from timed ones and what is assumed before any."""
+        """Relative scatter of single iterations, from timed ones and the first guess."""
         count = PARAMS.scatter_iterations
         squares = count * PARAMS.scatter**2
         for _, iterations, time_s, _, _, sd_s in self._measured:
@@ -200,7 +200,7 @@ class Probing:
         return math.sqrt(squares / count)
 
     def errors(self) -> np.ndarray:
-        """Relative standard errors of every probe's time and energy, (probes, 2)."""
+        """Relative standard errors of every trial's time and energy, (trials, 2)."""
         scatter = self.scatter
         rows = []
         for _, iterations, _, energy_j, uncertainty_j, _ in self._measured:
@@ -210,7 +210,7 @@ class Probing:
         return np.array(rows).reshape(len(rows), 2)
 
     def fitted(self, **options: Any) -> Response:
-        """Posterior of time and energy at every setting, given all probes; options as of `fit`."""
+        """Posterior of time and energy at every setting, given all trials; options as of `fit`."""
         from ..surrogates.response_surface import fit
 
         rows, iterations, times, energies = np.reshape([each[:4] for each in self._measured], (-1, 4)).T
@@ -220,7 +220,7 @@ class Probing:
         )
 
     def pooled(self, row: int) -> Pooled | None:
-        """All probes of a setting as one; None where it was not probed."""
+        """All trials of a setting as one; None if it was not tried."""
         pairs = zip(self._measured, self.errors(), strict=True)
         mine = [(entry, error) for entry, error in pairs if entry[0] == row]
         if not mine:
@@ -234,7 +234,7 @@ class Probing:
         return Pooled(math.exp(middle[0]), math.exp(middle[1]), float(spread[0]), float(spread[1]))
 
     def measured(self) -> dict[int, tuple[float, float, float, float]]:
-        """By row that was probed: ln time, ln energy, and the relative standard errors of both."""
+        """By tried row: ln time, ln energy, and the relative standard errors of both."""
         found = {row: self.pooled(row) for row in set(self.measured_rows)}
         return {
             row: (math.log(each.time_s), math.log(each.energy_j), each.time_error, each.energy_error)
@@ -242,11 +242,11 @@ class Probing:
         }
 
     def trial(self, row: int, reason: str, error: float | None = None) -> Trial:
-        """A probe long enough for a relative 95 % error of time and energy."""
+        """A trial long enough for a relative 95 % error of time and energy."""
         error = PARAMS.error if error is None else error
         iterations = math.ceil((Z * self.scatter / error) ** 2)
         edge_s = PARAMS.edge_s * self.counter_update_s / 0.1
-        if self._measured:  # an edge's error is joules, whatever the length of a window
+        if self._measured:  # an edge's error is in joules, for a window of any length
             # one iteration that was not timed is evidence of another run, and has no edges
             edges = [entry[4] / (entry[3] / entry[2]) for entry in self._measured
                      if entry[1] > 1 or entry[5] is not None]
@@ -257,26 +257,26 @@ class Probing:
         return Trial(self.space.settings[row], max(iterations, 1), seconds, reason)
 
     def first(self) -> Trial | Done | None:
-        """The reference, if it was not probed yet; None once it was."""
+        """The reference, if it was not tried yet; otherwise None."""
         if any(entry[0] == self.space.reference_row for entry in self._measured):
             return None
         if self.space.reference in self.unreachable:
             return Done(f"the reference cannot be set: {self.unreachable[self.space.reference]}")
-        return self.trial(self.space.reference_row, "the reference: what the GPU does when it is left alone")
+        return self.trial(self.space.reference_row, "the reference: the GPU's default setting")
 
 
 def bounded(objective: Objective | None, max_slowdown: float | None) -> tuple[Objective, float | None]:
-    """The objective without a bound of its own, and the bound.
+    """The objective without its own slowdown limit, and the limit.
 
     Raises:
-        UsageError: a bound below 0 or above 100 %.
+        UsageError: A limit below 0 or above 100 %.
     """
     mine = objective.slowdown - 1 if isinstance(objective, EnergyWithin) else None
     for bound in (max_slowdown, mine):
         if bound is not None and not 0 <= bound <= 1:
             raise UsageError(
                 f"the allowed slowdown is {100 * bound:g} %; give a share from 0 to 1 (0.05 is 5 %), or None "
-                "for no bound"
+                "for no limit"
             )
     if mine is not None:
         return Energy(), mine if max_slowdown is None else min(mine, max_slowdown)
@@ -284,10 +284,10 @@ def bounded(objective: Objective | None, max_slowdown: float | None) -> tuple[Ob
 
 
 class ProbedSearch(Probing):
-    """A search that estimates its probes alone, and chooses the best of them."""
+    """A search that uses only its trials, and chooses the best of them."""
 
     def belief(self) -> pl.DataFrame:
-        """One row a setting, null where not probed; ratios and relative deviations are to the reference."""
+        """One row per setting, null where not tried; ratios and relative deviations are to the reference."""
         counts = np.bincount([entry[0] for entry in self._measured], minlength=len(self.space))
         choices = [self._choice_of(row) if count else None for row, count in enumerate(counts)]
         columns = [
@@ -297,15 +297,16 @@ class ProbedSearch(Probing):
         return self.space.frame().with_columns(*columns, probes=pl.Series(counts.astype(np.int64)))
 
     def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
-        """The best probe, of any objective and bound; the one with the least slowdown if none keeps it.
+        """The best trial, of any objective and slowdown limit; the one with the least slowdown if none keeps
+        it.
 
         Raises:
-            MeasurementError: nothing was probed yet.
+            MeasurementError: No setting was tried yet.
         """
         objective, bound = self.asked(objective, max_slowdown)
         here = self.space.reference_row
         if self.pooled(here) is None:
-            raise MeasurementError("nothing is known yet; probe the reference first")
+            raise MeasurementError("there is no trial yet; try the reference first")
         rows = sorted({
             entry[0] for entry in self._measured
             if entry[0] == here or self.space.settings[entry[0]] not in self.unreachable
@@ -317,7 +318,7 @@ class ProbedSearch(Probing):
     def best_of(
         self, rows: Sequence[int], objective: Objective | None = None, bound: float | None = None
     ) -> int:
-        """The best of some probed rows by `better`; of equals the first."""
+        """The best of some tried rows by `better`; of equals the first."""
         best = rows[0]
         for row in rows[1:]:
             if self.better(row, best, objective, bound):
@@ -327,13 +328,13 @@ class ProbedSearch(Probing):
     def better(
         self, row: int, other: int, objective: Objective | None = None, bound: float | None = None
     ) -> bool:
-        """GPOEO's rule for two settings: the cheaper within the bound, beyond it the faster.
+        """GPOEO's rule for two settings: the cheaper within the slowdown limit, beyond it the faster.
 
         Args:
             row: A setting.
             other: Another one.
-            objective: The search's own where None.
-            bound: Slowdown limit; the search's own where None.
+            objective: The search's own if None.
+            bound: Slowdown limit; the search's own if None.
         """
         objective = objective or self.objective
         bound = self.max_slowdown if bound is None else bound
@@ -344,19 +345,19 @@ class ProbedSearch(Probing):
         return self.reward(row, objective) < self.reward(other, objective) if allowed[0] else mine < theirs
 
     def _both(self, row: int) -> tuple[Pooled, Pooled]:
-        """What is known of a probed row, and of the reference."""
+        """Pooled trials of a row, and of the reference."""
         here, reference = self.pooled(row), self.pooled(self.space.reference_row)
         assert here is not None
         assert reference is not None
         return here, reference
 
     def slowdown(self, row: int) -> float:
-        """Relative growth of an iteration's time over the reference's, as probed."""
+        """Relative growth of an iteration's time over the reference's, as measured."""
         here, reference = self._both(row)
         return here.time_s / reference.time_s - 1
 
     def reward(self, row: int, objective: Objective | None = None) -> float:
-        """Cost over the reference's, as probed."""
+        """Cost over the reference's, as measured."""
         cost = (objective or self.objective).cost
         here, reference = self._both(row)
         return float(cost(here.time_s, here.energy_j) / cost(reference.time_s, reference.energy_j))
@@ -380,7 +381,7 @@ class ProbedSearch(Probing):
 
 
 class Scripted(ProbedSearch):
-    """A search written as a generator of rows to probe, which is sent whether each could be probed."""
+    """A search written as a generator of rows to try, which receives whether each could be tried."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -392,7 +393,7 @@ class Scripted(ProbedSearch):
         raise NotImplementedError
 
     def next(self) -> Trial | Done:
-        """The next probe, or why there is none."""
+        """The next trial, or why there is none."""
         first = self.first()
         if first is not None:
             return first
@@ -418,7 +419,7 @@ class Scripted(ProbedSearch):
         return self.pooled(row) is not None
 
     def visit(self, row: int, reason: str) -> Generator[tuple[int, str], bool, bool]:
-        """Probe a row unless it was; whether it is known then."""
+        """Try a row unless it was tried; returns whether it is known."""
         if self.known(row):
             return True
         if self.space.settings[row] in self.unreachable:
@@ -426,7 +427,7 @@ class Scripted(ProbedSearch):
         return (yield row, reason)
 
     def _gears(self, rows: np.ndarray | list[int]) -> np.ndarray:
-        """Number of each row's gear: 15 MHz steps from 210 MHz, or 120 steps of the limits' range."""
+        """Clock step of each row: 15 MHz steps from 210 MHz, or 120 steps of the limits' range."""
         if self.space.max_sm_clock_mhz is None:
             return np.asarray(120 * self.space.limit[rows])
         clocks = self.space.x[rows] * self.space.limit[rows] * self.space.max_sm_clock_mhz
@@ -434,7 +435,7 @@ class Scripted(ProbedSearch):
 
 
 def predicted(search: Probing) -> int:
-    """The row of least cost by a prediction, else by physics: where searches that need a start begin."""
+    """The row of least cost by a prediction, else by physics: the start for searches that need one."""
     reference = search.pooled(search.space.reference_row)
     response = search.fitted()
     scale_s, scale_j = (reference.time_s, reference.energy_j) if reference is not None else (1.0, 1.0)

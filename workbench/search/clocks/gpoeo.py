@@ -1,5 +1,5 @@
 """GPOEO's search: memory clock first, then a bracket and golden section over the SM clock, then a cubic
-through all probes.
+through all trials.
 
 As in its code (ruixueqingyang/GPOEO 37d5a34, `PyEPOpt.py:954-1722`, `StateReward.py`): it starts from a
 predicted point, with at most three trials for the memory clock. Then a walk outwards by a tenth of the card's
@@ -25,21 +25,21 @@ from .base import Choice, Scripted, Steps, predicted
 class GpoeoParams:
     """Constants of GPOEO's search, all as in its published code (37d5a34); none was tuned here.
 
-    `benchmarks.clocks --only search` holds the search against the others.
+    `benchmarks.clocks --only search` compares the search with the others.
     """
 
-    radius: float = 0.10  # step of the walk outwards, of the card's gears
-    radius_low_memory: float = 0.15  # the same where the memory clock is well below the highest
+    radius: float = 0.10  # step of the walk outwards, as a share of the card's clock steps
+    radius_low_memory: float = 0.15  # the same if the memory clock is well below the highest
     low_memory: float = 0.95  # of the highest memory clock
     golden_ratio: float = 1.618
     narrow_gears: int = 7  # bracket at which the section ends
     section_probes: int = 6
     memory_probes: int = 3
     far: float = 0.75  # of the reference's cost: the walk downwards has gone far enough
-    centre: float = 0.85  # of the centre's cost: such a probe is the new centre
-    below_bound: float = 0.8  # of the bound: a slowdown below it needs no walk upwards
-    above_bound: float = 1.2  # of the bound: a slowdown above it needs no walk downwards
-    # of the time: a lower memory clock that breaks the bound even so ends the probes of it
+    centre: float = 0.85  # of the centre's cost: such a trial is the new centre
+    below_bound: float = 0.8  # of the slowdown limit: a slowdown below it needs no walk upwards
+    above_bound: float = 1.2  # of the slowdown limit: a slowdown above it needs no walk downwards
+    # of the time: a lower memory clock that exceeds the slowdown limit even so ends its trials
     memory_keep: float = 0.9
 
 
@@ -47,7 +47,7 @@ PARAMS = GpoeoParams()
 
 
 class Golden(Scripted):
-    """GPOEO's search over memory clock, then SM clock (or power limit), one setting a probe."""
+    """GPOEO's search over memory clock, then SM clock (or power limit), one setting per trial."""
 
     name = "gpoeo"
 
@@ -66,7 +66,7 @@ class Golden(Scripted):
     # memory clock
 
     def _memory(self, start: int) -> Generator[tuple[int, str], bool, float]:
-        """The memory clock, from at most three probes at the predicted SM clock."""
+        """The memory clock, from at most three trials at the predicted SM clock."""
         params = self.params
         clocks = sorted(set(self.space.mu.tolist()), reverse=True)
         if len(clocks) == 1:
@@ -92,7 +92,7 @@ class Golden(Scripted):
                     break
         return float(self.space.mu[self.best_of(tried)]) if tried else float(clocks[at])
 
-    # SM clock, or power limit where there are no clocks
+    # SM clock, or power limit if there are no clocks
 
     def _bracket_and_section(self, line: list[int], centre: int) -> Steps:
         params = self.params
@@ -144,18 +144,18 @@ class Golden(Scripted):
                 if not (yield from self.visit(line[place], "golden section")):
                     return
             if self.better(line[left], line[right]):
-                high, right = right, left  # the inner probe of before is one of the next two
+                high, right = right, left  # the previous inner trial is one of the next two
                 left = min(self._inside(low, high)[0], right - 1)
             else:
                 low, left = left, right
                 right = max(self._inside(low, high)[1], left + 1)
 
     def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
-        """The best gear of the cubics between the probed ones, at the chosen memory clock; before that the
-        best probe.
+        """The best clock step of the cubics between the tried ones, at the chosen memory clock; before that
+        the best trial.
 
         Raises:
-            MeasurementError: nothing was probed yet.
+            MeasurementError: No setting was tried yet.
         """
         plain = super().choice(objective, max_slowdown)
         objective, bound = self.asked(objective, max_slowdown)

@@ -1,15 +1,15 @@
-"""The next setting to try in a running job, and the best known one.
+"""Creates the search that chooses the next setting to try in a running job, and the estimated best one.
 
     search = make_search("model-guided", space, Energy(), max_slowdown=0.05)
     while isinstance(step := search.next(), Trial):
         ...                        # set step.setting, let it settle, measure step.iterations whole iterations
         search.tell(step.setting, iterations, time_s, energy_j, energy_uncertainty_j)
-    search.choice()                # of this objective and bound, or of any other
+    search.choice()                # of this objective and slowdown limit, or of any other
 
-    model-guided    every probe's time and energy with their errors, over all knobs together (`model_guided`)
+    model-guided    every trial's time and energy with their errors, over all knobs together (`model_guided`)
     gpoeo           GPOEO's: memory clock first, bracket, golden section, cubic smoothing (`gpoeo`)
 
-A search knows no device and no clock. The first probe of every search is the reference.
+A search uses no device and no clock. The first trial of every search is the reference.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAMES = ("model-guided", "gpoeo")
 
 
 class ClockSearch(Protocol):
-    """A search over settings that the tuner asks for probes and reports them to."""
+    """A search over settings: the tuner requests trials from it and reports them to it."""
 
     name: str
     space: SettingSpace
@@ -45,8 +45,8 @@ class ClockSearch(Protocol):
         """Row of each reported probe, in order."""
 
     def next(self) -> Trial | Done:
-        """The next probe, or why there is none; the same again until `tell` or `cannot`, from which alone the
-        search can be built again.
+        """The next trial, or why there is none; unchanged until `tell` or `cannot`. These calls alone
+        determine the state of the search.
         """
 
     def trial(self, row: int, reason: str) -> Trial:
@@ -59,19 +59,19 @@ class ClockSearch(Protocol):
         """As `base.Probing.tell`."""
 
     def cannot(self, setting: Setting, reason: str) -> None:
-        """A setting that could not be set."""
+        """Report a setting that could not be set."""
 
     def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
-        """The best known now; re-scored for another objective or bound without a new probe."""
+        """The estimated best setting, for any objective or slowdown limit without a new trial."""
 
     def breaks_bound(self, setting: Setting, iterations: int, time_s: float) -> bool:
-        """Whether a probe that still runs is beyond the bound for sure."""
+        """Whether a trial that still runs certainly exceeds the slowdown limit."""
 
     def measured(self) -> dict[int, tuple[float, float, float, float]]:
-        """What probes of each row showed; see `base.Probing.measured`."""
+        """Results of the trials of each row; see `base.Probing.measured`."""
 
     def belief(self) -> pl.DataFrame:
-        """One row a setting: knobs, time_ratio, time_sd, energy_ratio, energy_sd, p_allowed, probes."""
+        """One row per setting: knobs, time_ratio, time_sd, energy_ratio, energy_sd, p_allowed, probes."""
 
 
 def make_search(
@@ -85,22 +85,22 @@ def make_search(
     Args:
         name: One of `NAMES`.
         space: The settings, and among them the reference.
-        objective: What to minimise; energy by default.
-        max_slowdown: Allowed share of additional time (0.05); None for no bound.
-        prior: A prediction for the settings of `space`, made before any probe.
-        counter_update_s: How often the energy counter moves; probes are made long enough for it.
-        gpus: That the energies are sums of.
-        horizon_s: How long the job goes on, where that is known; 10 minutes otherwise. Only model-guided
-            weighs it.
-        wait_share: Of an iteration at the reference, in which the GPU waits (1 - utilisation), where that is
-            known. Only for model-guided.
-        learns_later: The choice will be held and measured for longer than any probe, and reported.
+        objective: The cost to minimise; energy by default.
+        max_slowdown: Allowed share of additional time (0.05); None for no limit.
+        prior: A prediction for the settings of `space`, made before any trial.
+        counter_update_s: Update interval of the energy counter; it determines the length of trials.
+        gpus: Number of GPUs in the summed energies.
+        horizon_s: Remaining time of the job, if known; 10 minutes otherwise. Only for model-guided.
+        wait_share: Share of an iteration at the reference in which the GPU waits (1 - utilisation), if known.
             Only for model-guided.
-        params: Constants of the search: `ModelGuidedParams` or `GpoeoParams`; its default ones where None.
+        learns_later: The choice will be measured for longer than any trial, and reported. Only for
+            model-guided.
+        rng: Source of randomness.
+        params: Constants of the search: `ModelGuidedParams` or `GpoeoParams`; None: the default ones.
 
     Raises:
-        UsageError: an unknown name, a bound below 0 or above 1, a horizon of no seconds, a prediction for
-            other settings.
+        UsageError: An unknown name, a slowdown limit below 0 or above 1, a horizon of no seconds, a
+            prediction for other settings.
     """
     options: dict[str, Any] = {"prior": prior, "counter_update_s": counter_update_s, "gpus": gpus}
     if params is not None:

@@ -1,4 +1,4 @@
-"""The search that uses every probe's time and energy, with their errors, over all knobs together.
+"""The search that uses every trial's time and energy, with their errors, over all knobs together.
 
 After every probe `response_surface` gives draws of time and energy at every setting. A setting is rated by
 its expected cost. A draw that breaks the slowdown limit is charged as if the job ran the rest of its time at
@@ -7,9 +7,9 @@ which keeps the choice as far from the limit as the errors and the saving ask. T
 is expected to improve the choice most (knowledge gradient: Frazier, Powell and Dayanik, 2009). The search
 ends when no probe improves the choice by more than the probe costs the rest of the job.
 
-Where nothing will be learnt later and there is no prediction, only settings that were probed can be chosen:
-the others count with the price of one more probe. A choice that its own probes and the reference's leave in
-doubt is repeated, or the reference, whichever was measured less.
+Without later measurements and without a prediction, only tried settings can be chosen. The others count with
+the price of one more trial. If a choice remains uncertain by its own trials and the reference's, the search
+repeats the choice or the reference, whichever was measured less.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ class ModelGuidedParams:
 
     `worth`, `choose` and `probe` were chosen among three to five values each by `benchmarks.clocks
     --only search` (docs/validation/clocks.md), `worth_later` and `error_later` by `--only online`, `most` and
-    `much` by `benchmarks.limits` on the generated cards of its `CHOSEN_ON`; the others by hand.
+    `much` by `benchmarks.limits` on the generated cards of its `CHOSEN_ON`. The others were set manually.
     """
 
-    horizon_s: float = 600.0  # how long the job goes on, where that is unknown
-    settle_s: float = 1.0  # what a probe costs next to its iterations
-    worth: float = 0.002  # of the cost of the job: a gain below it is not worth the trouble of a probe
-    worth_later: float = 0.012  # the same where the choice is measured later anyhow (`learns_later`)
-    error_later: float = 0.015  # relative 95 % error of a probe there
-    choose: float = 0.9  # least probability of keeping the slowdown limit, to be chosen
-    probe: float = 0.08  # the same, to be probed
-    candidates: int = 16  # settings whose probe is evaluated
-    kept: float = 0.9  # probability by its own probes alone, below which choice or reference is repeated
-    near: float = 0.1  # in ln clock or limit: a choice farther from every probe is probed (`learns_later`)
-    most: int = 8  # probes, from which on, up to twice as many,
-    much: float = 0.03  # one more must promise this share of the job's cost; not where `learns_later`
+    horizon_s: float = 600.0  # remaining time of the job, if unknown
+    settle_s: float = 1.0  # cost of a trial in addition to its iterations
+    worth: float = 0.002  # of the cost of the job: a trial with a smaller gain is not worthwhile
+    worth_later: float = 0.012  # the same if the choice is measured later (`learns_later`)
+    error_later: float = 0.015  # relative 95 % error of a trial there
+    choose: float = 0.9  # least probability of keeping the slowdown limit for a choice
+    probe: float = 0.08  # the same for a trial
+    candidates: int = 16  # settings whose trial is evaluated
+    kept: float = 0.9  # probability by its own trials alone, below which choice or reference is repeated
+    near: float = 0.1  # in ln clock or limit: a choice farther from every trial is tried (`learns_later`)
+    most: int = 8  # number of trials from which on, up to twice as many,
+    much: float = 0.03  # one more must promise this share of the job's cost; not with `learns_later`
     longest: float = 2.0  # an iteration at a memory clock that is tried next, over that at the lowest tried
 
 
@@ -60,21 +60,22 @@ PARAMS = ModelGuidedParams()
 
 
 class ModelGuided(Probing):
-    """Bayesian search over clocks and power limit: each probe is the one that is worth most for its price.
+    """Bayesian search over clocks and power limit: each trial has the largest gain for its price.
 
     Args:
         space: The settings.
-        horizon_s: How long the job probably goes on; a probe must pay within it.
+        horizon_s: Expected remaining time of the job; a trial must pay within it.
+        worth: Share of the job's cost that a trial must promise; None for that of `params`.
         wait_share: Share of an iteration in which the GPU waits; see `response_surface.fit`.
         learns_later: The choice will be held and measured for longer than any probe. Its measurement is then
             free, so a trial is worth less, and the choice is not probed for its own sake where a probe was
             near.
         params: The constants.
-        args: Of `Probing`.
-        options: Of `Probing`.
+        args: Arguments of `Probing`.
+        options: Arguments of `Probing`.
 
     Raises:
-        UsageError: a horizon that is not above 0.
+        UsageError: A horizon that is not above 0.
     """
 
     name = "model-guided"
@@ -88,18 +89,18 @@ class ModelGuided(Probing):
         self.params = params
         if not horizon_s > 0:
             raise UsageError(
-                f"a job cannot go on for {horizon_s:g} s; give seconds above 0, or leave horizon_s out"
+                f"horizon_s={horizon_s:g} is no remaining time; give seconds above 0, or omit horizon_s"
             )
         self.horizon_s, self.wait_share = horizon_s, wait_share
         self.learns_later = learns_later
-        # With a prediction, or where the choice is measured later, what was not probed can be chosen.
+        # With a prediction, or if the choice is measured later, an untried setting can be chosen.
         self._trusts = learns_later or self.prior is not None
         self.worth = params.worth_later if learns_later else params.worth
         self._response: Response | None = None
         prepare(space)
 
     def trial(self, row: int, reason: str, error: float | None = None) -> Trial:
-        """As `Probing.trial`; a shorter one where the choice is learnt of anyhow."""
+        """As `Probing.trial`; a shorter one if the choice is measured later."""
         if error is None and self.learns_later:
             error = self.params.error_later
         return super().trial(row, reason, error)
@@ -109,7 +110,7 @@ class ModelGuided(Probing):
 
     @property
     def response(self) -> Response:
-        """Posterior draws of time and energy at every setting."""
+        """Posterior samples of time and energy at every setting."""
         if self._response is None:
             reference = self.pooled(self.space.reference_row)
             share = None
@@ -119,7 +120,7 @@ class ModelGuided(Probing):
         return self._response
 
     def next(self) -> Trial | Done:
-        """The next probe, or why there is none."""
+        """The next trial, or why there is none."""
         first = self.first()
         if first is not None:
             return first
@@ -131,7 +132,7 @@ class ModelGuided(Probing):
         if value <= self._enough < promised and not self._tried()[planned]:
             return self.trial(planned, VERIFY)
         if row is None:
-            return Done("no other setting can be set and is likely to keep the bound")
+            return Done("no other available setting is likely to keep the slowdown limit")
         if value > self._enough:
             unusual = (
                 f"; {UNUSUAL}: measuring more" if self.response.unusual and len(self._measured) > 2 else ""
@@ -141,16 +142,16 @@ class ModelGuided(Probing):
         if again is not None:
             return again
         return Done(
-            f"after {len(self._measured)} probes another one is expected to lower the cost by "
+            f"after {len(self._measured)} trials another one is expected to lower the cost by "
             f"{max(gain, 0):.2%}, less than it costs; {self.summary}"
         )
 
     @property
     def summary(self) -> str:
-        """The estimate of the choice, its certainty, and whether the card is like others.
+        """The estimate of the choice, its certainty, and whether the card is usual.
 
         Raises:
-            MeasurementError: nothing was probed yet.
+            MeasurementError: No setting was tried yet.
         """
         choice = self.choice()
         row = self.space.row(choice.setting)
@@ -159,7 +160,7 @@ class ModelGuided(Probing):
         if row == self.space.reference_row:
             within = "" if bound is None else " within the bound"
             return f"no other setting is likely to cost less{within}{unusual}"
-        kept = "" if bound is None else f", within the bound with {choice.p_allowed:.0%} probability"
+        kept = "" if bound is None else f", within the slowdown limit with {choice.p_allowed:.0%} probability"
         return (
             f"{choice.setting} takes {choice.energy_ratio - 1:+.1%} ± {Z * choice.energy_sd:.1%} energy and "
             f"{choice.time_ratio - 1:+.1%} ± {Z * choice.time_sd:.1%} time{kept}{unusual}"
@@ -167,16 +168,16 @@ class ModelGuided(Probing):
 
     @property
     def _enough(self) -> float:
-        """What must be left of a probe's gain next to its price."""
+        """Required gain of a trial in addition to its price."""
         rounds = len(self._measured) // self.params.most
         return 0.0 if self._trusts or not rounds else self.params.much if rounds < 2 else math.inf
 
     def _most_worth(
         self, charged: np.ndarray, allowed: np.ndarray, best: int
     ) -> tuple[int | None, float, float]:
-        """The setting whose probe is worth most beyond its price, its gain, and what is left of that.
+        """The setting whose trial has the largest gain after its price, its gain, and the difference.
 
-        None where no setting that can be set keeps the bound with a probability of `probe`.
+        None if no available setting keeps the slowdown limit with a probability of `probe`.
         """
         candidates = self._candidates(charged, allowed, best)
         if not len(candidates):
@@ -187,13 +188,13 @@ class ModelGuided(Probing):
         return int(candidates[pick]), float(gains[pick]), float(gains[pick] - prices[pick])
 
     def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
-        """The best known setting, for any objective and limit; tried or not.
+        """The estimated best setting, for any objective and slowdown limit, tried or not.
 
         Raises:
-            MeasurementError: nothing was probed yet.
+            MeasurementError: No setting was tried yet.
         """
         if not self._measured:
-            raise MeasurementError("nothing is known yet; probe the reference first")
+            raise MeasurementError("there is no trial yet; try the reference first")
         objective, bound = self.asked(objective, max_slowdown)
         response = self.response
         charged, allowed = self._charged(objective, bound)
@@ -205,7 +206,7 @@ class ModelGuided(Probing):
         )
 
     def belief(self) -> pl.DataFrame:
-        """One row a setting: ratios to the reference, deviations, probability of the bound, probes."""
+        """One row per setting: ratios to the reference, deviations, probability of the limit, trials."""
         response = self.response
         _, allowed = self._charged(self.objective, self.max_slowdown)
         return self.space.frame().with_columns(
@@ -227,7 +228,8 @@ class ModelGuided(Probing):
     def _charged(
         self, objective: Objective, bound: float | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Each draw's relative cost at every setting, dearer beyond the bound; whether the bound is kept."""
+        """Each sample's relative cost at every setting, higher beyond the slowdown limit; whether it is kept.
+        """
         response = self.response
         time_s = np.exp(response.log_times + response.log_time_s[:, None])
         energy_j = np.exp(response.log_energies + response.log_energy_j[:, None])
@@ -236,7 +238,7 @@ class ModelGuided(Probing):
         if bound is None:
             return cost, np.ones(cost.shape, bool)
         allowed = response.log_times <= math.log1p(bound) + 1e-12
-        if not self._trusts:  # nothing will correct it later
+        if not self._trusts:  # no later measurement will correct it
             return np.where(allowed, cost, np.maximum(cost, 1.0)), allowed
         share = bound / np.maximum(np.expm1(response.log_times), 1e-9 + bound)
         return np.where(allowed, cost, np.maximum(share * cost + 1 - share, cost)), allowed
@@ -246,29 +248,30 @@ class ModelGuided(Probing):
         return int(np.argmin(mean)) if np.isfinite(mean).any() else self.space.reference_row
 
     def _chosen(self, charged: np.ndarray, allowed: np.ndarray, bound: float | None) -> int:
-        """The best; where nothing is learnt later, of what was probed and keeps the bound by its probes."""
+        """The best; without later measurements, among tried settings that keep the limit by their trials."""
         if self._trusts:
             return self._best(charged, allowed, self._open())
         return self._best(charged, allowed, self._tried() & self._unrefuted(bound))
 
     def _planned(self, charged: np.ndarray, allowed: np.ndarray) -> int:
-        """The best if what was not probed costs one more probe."""
+        """The best if an untried setting costs one more trial."""
         later = np.where(self._tried(), 0.0, self.worth)
         return self._best(charged + later, allowed, self._unrefuted(self.max_slowdown))
 
     def _tried(self) -> np.ndarray:
-        """Which settings were probed."""
+        """Which settings were tried."""
         return np.isin(np.arange(len(self.space)), self.measured_rows)
 
     def _unrefuted(self, bound: float | None) -> np.ndarray:
-        """Settings that can be set and were not shown, by their own probes, to break the bound."""
+        """Available settings whose own trials do not show that they exceed the slowdown limit."""
         found = self._open()
         for row in set(self.measured_rows):
             found[row] &= self._keeps(row, bound) > 0.5
         return found
 
     def _keeps(self, row: int, bound: float | None) -> float:
-        """Probability that a probed setting keeps the bound, by its own probes and the reference's alone."""
+        """Probability that a tried setting keeps the slowdown limit, by its own and the reference's trials.
+        """
         here, reference = self.pooled(row), self.pooled(self.space.reference_row)
         if bound is None or row == self.space.reference_row or here is None or reference is None:
             return 1.0
@@ -276,15 +279,15 @@ class ModelGuided(Probing):
         return float(ndtr((math.log1p(bound) - math.log(here.time_s / reference.time_s)) / error))
 
     def _unprobed(self, best: int) -> Trial | None:
-        """The choice, where nothing near it was probed."""
+        """The choice, if no trial was near it."""
         space, tried = self.space, sorted(set(self.measured_rows))
         steps = [np.abs(np.log(each[tried] / each[best])) for each in (space.x, space.mu, space.limit)]
         far = float(np.max(steps, axis=0).min()) > self.params.near
         return self.trial(best, VERIFY) if far else None
 
     def _again(self, best: int) -> Trial | None:
-        """The choice or the reference again, whichever was measured less, where its own probes leave the
-        bound in doubt.
+        """The choice or the reference again, whichever was measured less, if its own trials leave the
+        slowdown limit in doubt.
         """
         here, rows = self.space.reference_row, self.measured_rows
         if best == here or len(rows) >= self.params.most:
@@ -292,11 +295,11 @@ class ModelGuided(Probing):
         if self._keeps(best, self.max_slowdown) >= self.params.kept:
             return None
         row = best if rows.count(best) <= rows.count(here) else here
-        return self.trial(row, "again, as the bound is in doubt")
+        return self.trial(row, "again, because the slowdown limit is in doubt")
 
     def _candidates(self, charged: np.ndarray, allowed: np.ndarray, best: int) -> np.ndarray:
-        """Settings that win in most draws, some of low cost, the choice, the reference and the best of each
-        memory clock, but none surely beyond the bound.
+        """Settings that win in most samples, some of low cost, the choice, the reference and the best of each
+        memory clock, but none certainly beyond the slowdown limit.
         """
         count, open_ = self.params.candidates, self._open()
         fit_ = open_ & self._in_reach() & (allowed.mean(axis=0) >= self.params.probe)
@@ -311,11 +314,11 @@ class ModelGuided(Probing):
         return np.array([row for row in rows if fit_[row]], dtype=int)
 
     def _in_reach(self) -> np.ndarray:
-        """Settings whose memory clock a running job may be put to where nothing is known of the card.
+        """Settings whose memory clock is acceptable for a running job on an unknown card.
 
-        Those at which an iteration takes at most `longest` times as long as at the lowest tried, were all
-        that does not wait for the host bound by memory, and the next below that. Some cards offer a twentieth
-        of the highest clock, and no probe ends before its second iteration.
+        At these, an iteration takes at most `longest` times as long as at the lowest tried memory clock, if
+        all time without host waits is memory-bound. The next lower memory clock is included. Some cards offer
+        a twentieth of the highest clock, and no trial ends before its second iteration.
         """
         clocks = self.space.mu
         if self.prior is not None or not (self.learns_later and self._measured):
@@ -329,13 +332,13 @@ class ModelGuided(Probing):
     def _gains(
         self, charged: np.ndarray, allowed: np.ndarray, candidates: np.ndarray, best: int
     ) -> np.ndarray:
-        """Expected fall of the choice's charged cost through one probe at each candidate.
+        """Expected reduction of the choice's charged cost by one trial at each candidate.
 
-        Every draw plays the truth in turn, the others are weighed by what the probe would then show, and the
-        choice that follows is charged against that truth.
+        Every sample in turn is the truth. The others are weighted by the trial's result under it, and the
+        resulting choice is charged against that truth.
         """
         response, draws = self.response, len(charged)
-        # What was not probed itself can be chosen after one more probe.
+        # An untried setting can be chosen after one more trial.
         later = np.where(self._tried() | self._trusts, 0.0, self.worth)
         costs, keeps = (np.where(self._open(), each, bad).astype(np.float32)
                         for each, bad in ((charged, 1e3), (allowed, 0)))
@@ -351,7 +354,7 @@ class ModelGuided(Probing):
             for logs, error, slips in zip(found, errors, noise, strict=True):
                 values = (logs[:, row] - logs[:, row].mean()) / error
                 apart += ((values + slips)[:, None] - values).astype(np.float32) ** 2
-            np.fill_diagonal(apart, np.inf)  # the truth is not among what is weighed
+            np.fill_diagonal(apart, np.inf)  # the truth is excluded from the weighted samples
             weights = np.exp(-0.5 * (apart - apart.min(axis=1, keepdims=True)))
             weights /= weights.sum(axis=1, keepdims=True)
             extra = np.where(np.arange(len(later)) == row, 0.0, later)
@@ -362,7 +365,8 @@ class ModelGuided(Probing):
         return gains
 
     def _price(self, row: int, charged: np.ndarray, allowed: np.ndarray, best: int) -> float:
-        """A probe's cost as a share of the job's: trouble, more if it may break the bound, its seconds."""
+        """A trial's cost as a share of the job's: fixed cost, more if it may exceed the limit, its seconds.
+        """
         params = self.params
         iterations, time_s = self._measured[-1][1:3]
         seconds = params.settle_s + max(time_s, time_s / iterations)

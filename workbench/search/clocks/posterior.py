@@ -1,6 +1,6 @@
-"""Estimates of the settings of a running job: a search, its space and earlier runs.
+"""Estimates for the settings of a running job: a search, its space and earlier runs.
 
-The tuner of a running cell and the power-limit profile of a recurring job both ask it for the next probe.
+The tuner of a running cell and the power-limit profile of a recurring job get their next trial from it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 
 class SettingPosterior:
-    """A search over the settings of one workload, which has its own name for the reference `Setting()`.
+    """A search over the settings of one workload; `Setting()` is the reference.
 
     Args:
-        name: Of the search.
-        space, objective, max_slowdown: The space that it searches.
-        same: Earlier runs of this job, the one to be tried first in front.
+        name: Name of the search.
+        space, objective, max_slowdown: Its space, cost and slowdown limit.
+        seed: Random seed of its samples.
+        same: Earlier runs of this job; the first one is tried first.
         others: Earlier runs of other jobs on this card.
-        options: Of `make_search`; `learns_later` unless they state otherwise.
+        options: Of `make_search`; `learns_later` by default.
     """
 
     def __init__(
@@ -46,12 +47,12 @@ class SettingPosterior:
         self._barred: list[tuple[Setting, str]] = []
         self.earlier = EarlierRuns(expected(each, space) for each in place_in(same, space))
         self._others = mixtures_of(others, space)
-        self.news = ""  # what the last measurement has made of earlier runs, where it has
+        self.news = ""  # effect of the last measurement on earlier runs, if any
         self._frame: pl.DataFrame | None = None
         self.search = self._search()
 
     def _search(self) -> ClockSearch:
-        """The search with what is known from before, and all that was measured."""
+        """The search with earlier knowledge and all measurements."""
         from .make import make_search
 
         library = Library(self._others, tuple(self.earlier.agreed))
@@ -68,7 +69,7 @@ class SettingPosterior:
         return search
 
     def again(self, objective: Objective, max_slowdown: float | None) -> SettingPosterior:
-        """The same job under another objective or bound, with everything that was measured."""
+        """The same job under another objective or slowdown limit, with all measurements."""
         other = copy(self)
         other.objective, other.max_slowdown = objective, max_slowdown
         other._measured, other._barred = [*self._measured], [*self._barred]
@@ -77,8 +78,8 @@ class SettingPosterior:
         return other
 
     def next(self) -> Trial | Done:
-        """The next trial, or why there is none: the best of an earlier run first, and no choice at the
-        end that only an earlier run has measured.
+        """The next trial, or why there is none. The best setting of an earlier run is first. A choice that
+        only an earlier run has measured is tried before the end.
         """
         if self._measured and (row := self._first_row()) is not None:
             return self.search.trial(row, f"{self.earlier.text}: tried first")
@@ -87,14 +88,14 @@ class SettingPosterior:
             setting = self.search.choice().setting
             if self._untried(setting):
                 row = self.space.row(setting)
-                return self.search.trial(row, "the best by what an earlier run has measured")
+                return self.search.trial(row, "the best setting of an earlier run")
         return step
 
     def _untried(self, setting: Setting) -> bool:
         return not self.visited(setting) and setting not in {self.named(each) for each, _ in self._barred}
 
     def _first_row(self) -> int | None:
-        """The setting that was best in an earlier run, where it was better than the default; once."""
+        """The setting that was best in an earlier run, if it was better than the default; once."""
         curve, here = self.earlier.first(), self.space.reference_row
         if curve is None:
             return None
@@ -112,7 +113,7 @@ class SettingPosterior:
         return {setting: (total[1] / total[0], total[2] / total[0]) for setting, total in sums.items()}
 
     def named(self, setting: Setting) -> Setting:
-        """Setting of the search's space that stands for this one."""
+        """The corresponding setting of the search's space."""
         return self.space.reference if setting == Setting() else setting
 
     def tell(
@@ -126,31 +127,31 @@ class SettingPosterior:
         verdicts = self.earlier.see(self.search.measured()) if self.earlier else []
         self.news = "; ".join(
             f"known from {source or 'an earlier run'}: "
-            + ("as this run measures" if agreed else "this run measures otherwise: left out")
+            + ("as this run's measurements" if agreed else "this run's measurements differ: not used")
             for source, agreed in verdicts
         )
         if verdicts:
             self.search = self._search()
 
     def cannot(self, setting: Setting, reason: str) -> None:
-        """A setting that could not be set or measured."""
+        """Report a setting that could not be set or measured."""
         self.search.cannot(self.named(setting), reason)
         self._barred.append((setting, reason))
         self._frame = None
 
     def too_slow(self, setting: Setting, reason: str) -> None:
-        """A setting without visible iterations; slower ones are left out with it."""
+        """Report a setting without observable iterations; slower ones are excluded with it."""
         space, row = self.space, self.space.row(self.named(setting))
         below = (space.x <= space.x[row]) & (space.mu <= space.mu[row]) & (space.limit <= space.limit[row])
         for other in np.flatnonzero(below):
             self.cannot(space.settings[other], reason)
 
     def choice(self, max_slowdown: float | None) -> Choice:
-        """The best known setting under this limit."""
+        """The estimated best setting under this slowdown limit."""
         return self.search.choice(max_slowdown=max_slowdown)
 
     def about(self, setting: Setting) -> Choice:
-        """The estimate of a setting, chosen or not."""
+        """The estimate for a setting, chosen or not."""
         time_ratio, time_sd, energy_ratio = self.ratios(setting)
         row = self._row(setting)
         kept = 1.0 if row["p_allowed"] is None else row["p_allowed"]
@@ -161,7 +162,7 @@ class SettingPosterior:
 
     @property
     def frame(self) -> pl.DataFrame:
-        """`ClockSearch.belief()`; the same frame until more is known."""
+        """`ClockSearch.belief()`; the same frame until there is new evidence."""
         if self._frame is None:
             self._frame = self.search.belief()
         return self._frame
@@ -174,7 +175,7 @@ class SettingPosterior:
         return any(self.named(measurement[0]) == self.named(setting) for measurement in self._measured)
 
     def slowest(self, setting: Setting, power_share: float) -> float:
-        """Most time, relative to the reference, that a setting can need: all of it waits for the slowed part.
+        """Longest possible time at a setting, relative to the reference: all work depends on the slowed unit.
 
         A limit lowers the SM clock at least until power follows, half of which may not depend on that clock.
         """
@@ -188,7 +189,7 @@ class SettingPosterior:
         if self.named(setting) == self.space.reference:
             return 1.0, 0.01, 1.0
         row = self._row(setting)
-        if row["time_ratio"] is None:  # a search that estimates its probes alone
+        if row["time_ratio"] is None:  # a search that uses only its trials
             return 1.0, 0.1, 1.0
         return row["time_ratio"], row["time_sd"], row["energy_ratio"]
 
@@ -201,7 +202,7 @@ class SettingPosterior:
 
 
 def expected(curve: PlacedCurve, space: SettingSpace) -> PlacedCurve:
-    """A curve with its interpolation between its settings."""
+    """A curve with the expectation between its settings."""
     found = _fit(curve, space)
     logs = np.column_stack([found.log_times.mean(axis=0), found.log_energies.mean(axis=0)])
     sds = np.hypot(np.column_stack([found.time_sd, found.energy_sd]), curve.sd)

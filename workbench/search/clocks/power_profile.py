@@ -1,17 +1,17 @@
-"""Which power limit next, and what was learned: just-in-time profiling inside a running job (Zeus, NSDI'23,
-section 4.2).
+"""Just-in-time profile of power limits inside a running job (Zeus, NSDI'23, section 4.2): the next limit, and
+the results.
 
     profile = PowerProfile(limits_w, objective)
     while isinstance(step := profile.next(), Trial):
-        # put the GPUs to step.setting, let it settle, measure step.iterations whole iterations
+        # set the GPUs to step.setting, let it settle, measure step.iterations whole iterations
         ...
         profile.tell(limit_w, iterations, time_s, energy_j, energy_uncertainty_j)
     step.reason                   # why it is done
     profile.optimum()
 
-The limits are chosen by what chooses settings for any running job (`SettingPosterior`), from the highest
-limit on, for a job that recurs: a limit is worth measuring while it may save a share of the cost of many
-hours. A profile knows no device.
+`SettingPosterior` chooses the limits, as for any running job. It starts at the highest limit, for a job that
+recurs. A limit is worth measuring while it may save a share of the cost of many hours. A profile uses no
+device.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from .posterior import SettingPosterior
 
 @dataclass(frozen=True, slots=True)
 class PowerProfileParams:
-    """Constants of `PowerProfile`, set by hand; `benchmarks.power_profile` scores the profiles."""
+    """Constants of `PowerProfile`, set manually; `benchmarks.power_profile` scores the profiles."""
 
-    most: int = 12  # slices that the search asks for
+    most: int = 12  # profiling windows that the search requests
     worth: float = 0.0005  # share of the cost that a further limit must be expected to save
     horizon_s: float = 20_000.0  # of the recurrences that a profile serves
 
@@ -47,7 +47,7 @@ PARAMS = PowerProfileParams()
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The measured limit that costs least, and what an iteration takes there, on all GPUs together."""
+    """The measured limit that costs least, with time and energy of an iteration on all GPUs together."""
 
     limit_w: float
     iteration_s: float
@@ -55,18 +55,18 @@ class Optimum:
 
 
 class PowerProfile:
-    """A profile of power limits at one batch size, in the making or done.
+    """A profile of power limits at one batch size, active or complete.
 
     Args:
         limits_w: Limits of one GPU that may be set.
-        objective: What to minimise; `EnergyWithin` is taken relative to the highest limit.
-        counter_update_s: How often the energy counter refreshes.
-        gpus: GPUs of the job: one limit for all, energies summed. The objective must be one for as many.
-        known: Limits (W), and time and energy at each of them over those at the highest limit, as an earlier
-            run of the job has measured them. The best of them is tried first; they count once slices agree.
+        objective: The cost to minimise; `EnergyWithin` is taken relative to the highest limit.
+        counter_update_s: Update interval of the energy counter.
+        gpus: GPUs of the job: one limit for all, energies summed. The objective must be for as many.
+        known: Limits (W), and time and energy at each of them relative to the highest limit, from an earlier
+            run of the job. The best of them is tried first. They count once profiling windows agree.
 
     Raises:
-        UsageError: no limits, or limits that are none.
+        UsageError: No limits, or invalid limits.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class PowerProfile:
         ordered = sorted((float(limit_w) for limit_w in limits_w), reverse=True)
         settings = [Setting(power_limit_w=limit_w) for limit_w in ordered]
         if not settings:
-            raise UsageError("no power limits to profile; give those that the card takes")
+            raise UsageError("no power limits to profile; give those that the card supports")
         costs = {Setting(power_limit_w=limit_w): (time, energy) for limit_w, time, energy in known}
         self.objective = objective
         self.belief = SettingPosterior(
@@ -93,49 +93,50 @@ class PowerProfile:
         return self._slices > 0
 
     def next(self) -> Trial | Done:
-        """The next slice, or why there is none."""
+        """The next profiling window, or why there is none."""
         if self._slices:
             cost = self.belief.search.objective.cost
             time_s, energy_j = self.belief.measured()[Setting()]
             if cost(time_s, 0.0) >= cost(time_s, energy_j):
-                return Done("what counts is time, and no lower limit is faster")
+                return Done("only time counts, and no lower limit is faster")
         return self.belief.next()
 
     def tell(
         self, limit_w: float, iterations: int, time_s: float, energy_j: float,
         energy_uncertainty_j: float = 0.0, iteration_sd_s: float | None = None,
     ) -> None:
-        """Report the time (s) and energy (J, all GPUs together) of a slice; slices at one limit pool.
+        """Report the time (s) and energy (J, all GPUs together) of a profiling window; windows at one limit
+        pool.
 
         Args:
             limit_w: Limit of each GPU.
-            iterations: Whole iterations of the slice.
-            time_s: Their time together.
-            energy_j: Their energy together.
+            iterations: Whole iterations of the window.
+            time_s: Their total time.
+            energy_j: Their total energy.
             energy_uncertainty_j: Half width of the 95 % interval of `energy_j`.
-            iteration_sd_s: Scatter of single iterations; None where they were not timed.
+            iteration_sd_s: Scatter of single iterations; None if they were not timed.
 
         Raises:
-            MeasurementError: numbers that cannot have been measured; nothing is changed.
-            UsageError: a limit that is not one of this profile's.
+            MeasurementError: Impossible values; nothing is changed.
+            UsageError: A limit that is not one of this profile's.
         """
         setting = Setting(power_limit_w=limit_w)
         self.belief.tell(setting, iterations, time_s, energy_j, energy_uncertainty_j, iteration_sd_s)
         self._slices += 1
 
     def cannot(self, limit_w: float, reason: str) -> None:
-        """A limit that could not be set; it is left out from now on."""
+        """Report a limit that could not be set; it is excluded from now on."""
         self.belief.cannot(Setting(power_limit_w=limit_w), reason)
 
     def frame(self) -> pl.DataFrame:
         """The curve as a frame: limit_w, iteration_s, power_w of all GPUs, and whether it was measured.
 
         Raises:
-            MeasurementError: no slice has been reported yet.
+            MeasurementError: No profiling window has been reported yet.
         """
         search = self.belief.search
         if not self.measured or not isinstance(search, ModelGuided):
-            raise MeasurementError("no limit has been measured yet; run a slice first")
+            raise MeasurementError("no limit has been measured yet; run a profiling window first")
         found = search.response
         time_s = np.exp((found.log_times + found.log_time_s[:, None]).mean(axis=0))
         energy_j = np.exp((found.log_energies + found.log_energy_j[:, None]).mean(axis=0))
@@ -151,7 +152,7 @@ class PowerProfile:
         """The measured limit that costs least, of equals the higher one.
 
         Raises:
-            MeasurementError: no slice has been reported yet.
+            MeasurementError: No profiling window has been reported yet.
         """
         limit_w = self.belief.choice(None).setting.power_limit_w
         row = self.frame().row(by_predicate=pl.col("limit_w") == limit_w, named=True)

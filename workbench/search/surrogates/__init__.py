@@ -2,8 +2,8 @@
 
     posterior                       prior samples and deviations, given measurements: for every search
     physics_prior, library          prior samples: physics of any card and job; curves of other jobs
-    response_surface                a running job's settings, corrected by its probes
-    expected_hypervolume            a sweep's space; where the frontier grows most
+    response_surface                a running job's settings, corrected by its trials
+    expected_hypervolume            a sweep's space, and the largest growth of its frontier
     curve_priors                    curves over batch sizes, Gaussian given their shape
     predictor, prediction           time and energy predicted from a workload's counters; its parts
 """

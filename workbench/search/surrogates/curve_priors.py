@@ -1,11 +1,11 @@
-"""A belief about a curve over batch sizes: many shapes, a level nobody knows, smooth and single deviations
-from the shape.
+"""Estimate of a curve over batch sizes: many shapes, an unknown level, smooth and single deviations from the
+shape.
 
     y(b) = level + shape_h(b) + smooth deviation + deviation of this batch size alone
 
 Given h everything is Gaussian with one covariance for all h, so hundreds of shapes cost little more than one.
-How noisy the values are is not known either: a few levels of noise are conditioned on together, and
-weighed with the shapes.
+The noise of the values is unknown, too. A few levels of noise are conditioned on together, and weighted with
+the shapes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class CurvePriorParams:
-    """Tuned constants of `condition`; set by hand, `benchmarks.recurring` scores the policies with them."""
+    """Tuned constants of `condition`; set manually, `benchmarks.recurring` scores the policies with them."""
 
-    # of the logarithm: a factor of 20 either way, so that the level is what the data say
+    # of the logarithm: a factor of 20 either way, so that the data determine the level
     level_variance: float = 9.0
 
 
@@ -37,13 +37,14 @@ class Shapes:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Posterior over shapes, by level of noise: log weights of the shapes, and what moves their means.
+    """Posterior over shapes, by level of noise: log weights of the shapes, and the corrections of their
+    means.
 
     Attributes:
-        shapes: As they were before anything was seen.
+        shapes: The prior shapes.
         log_weights: Levels of noise x shapes; how well both together explain the values.
-        residual: Values less the shape, shapes x values.
-        gain: Levels x batch sizes x values: how a residual moves the mean.
+        residual: Values minus the shape, shapes x values.
+        gain: Levels x batch sizes x values: the effect of a residual on the mean.
         covariance: Levels x batch sizes x batch sizes.
     """
 
@@ -57,7 +58,7 @@ class Posterior:
         """Curves drawn from the posterior, one per row, and the index of each one's noise level."""
         weights = np.exp(self.log_weights - self.log_weights.max()).ravel()
         edges = np.cumsum(weights / weights.sum())
-        # Stratified: fewer draws say the same as many independent ones.
+        # Stratified: fewer samples are as precise as many independent ones.
         places = np.searchsorted(edges, (np.arange(count) + rng.random(count)) / count)
         picked = np.minimum(places, len(edges) - 1)
         rng.shuffle(picked)
@@ -67,7 +68,7 @@ class Posterior:
         roots = np.linalg.cholesky(self.covariance[used] + 1e-9 * np.eye(arms))
         deviation = rng.standard_normal(((count + 1) // 2, arms))
         both = np.concatenate([deviation, -deviation])[:count]
-        # One product per draw, all together: a loop over levels of noise costs more in calls than in
+        # One product per sample, all together: a loop over levels of noise costs more in calls than in
         # arithmetic.
         at = np.searchsorted(used, level)
         mean = self.gain[level] @ self.residual[shape][:, :, None]
@@ -101,10 +102,10 @@ def condition(
         shapes: The prior.
         where: Batch sizes of the values.
         values: The observations.
-        variances: Of the values' noise, one row per level of noise.
+        variances: Variances of the values' noise, one row per level of noise.
         log_levels: Log weights of the levels; equal by default.
-        groups: Values of a group other than 0 share a level of their own that is not known: only their
-            differences carry information.
+        groups: Values of a group other than 0 share an unknown level of their own: only their differences
+            carry information.
     """
     prior = shapes.covariance + PARAMS.level_variance
     observed_covariance = prior[where[:, None], where] + variances[:, :, None] * np.eye(len(where))

@@ -1,9 +1,9 @@
-"""Which configuration to measure next where the whole energy-time frontier is wanted: where it is expected to
-grow most.
+"""The next configuration to measure for the whole energy-time frontier: the one with the largest expected
+growth.
 
 `FrontierSearch` conditions prior samples of physics (`physics_prior`) on the measurements (`posterior`). The
 next configuration is the one whose expected gain of dominated area (expected hypervolume improvement;
-Emmerich et al., 2006) is largest, as a share of the area of the frontier in the same draw. It stops where no
+Emmerich et al., 2006) is largest, as a share of the area of the frontier in the same sample. It stops when no
 configuration is expected to add `worth` of it.
 """
 
@@ -33,16 +33,16 @@ class Next:
 
 
 class FrontierSearch:
-    """Looks for the frontier of a space with as few measurements as it can.
+    """Searches the frontier of a space with as few measurements as possible.
 
     Args:
         configurations: Candidates, one per row, with any of `AXES` as columns; null leaves a knob to the
             driver.
-        worth: Stop where the next measurement is expected to add less than this share of the frontier's area.
-        rng: Of the worlds.
+        worth: Stop when the next measurement is expected to add less than this share of the frontier's area.
+        rng: Source of the prior samples.
 
     Raises:
-        UsageError: no candidates, or a share that is none.
+        UsageError: No candidates, or an invalid share.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class FrontierSearch:
         self._ends: list[int] = []  # of the frontier of an earlier run, still to be tried
 
     def assume(self, curves: Iterable[PlacedCurve]) -> None:
-        """Take earlier runs of this workload: both ends of the newest one's frontier are tried first, and
-        what the measurements then bear out counts as measured once, with an error and a unit of its own.
+        """Add earlier runs of this workload. Both ends of the newest one's frontier are tried first.
+        Confirmed runs count as measured once, with their own error and unit.
         """
         self.earlier = EarlierRuns(curves)
         first = self.earlier.first()
@@ -79,7 +79,7 @@ class FrontierSearch:
         self._learn()
 
     def _learn(self) -> None:
-        """See what the measurements make of earlier runs."""
+        """Compare earlier runs with the measurements."""
         run = self._run()
         own = {int(row): (*logs, ERROR, ERROR) for row, logs in zip(run.rows, run.logs.tolist(), strict=True)}
         if not all(agreed for _, agreed in self.earlier.see(own)):
@@ -94,8 +94,8 @@ class FrontierSearch:
         """Report time (s) and energy (J) of a configuration for a fixed amount of work; repeats are averaged.
 
         Raises:
-            UsageError: no such row. MeasurementError: numbers that cannot have been measured; nothing is
-                changed.
+            UsageError: No such row.
+            MeasurementError: Impossible values; nothing is changed.
         """
         if not 0 <= row < len(self.configurations):
             raise UsageError(f"there is no candidate {row}; there are {len(self.configurations)}, from 0")
@@ -113,7 +113,7 @@ class FrontierSearch:
         self._begun.append(row)
 
     def cannot(self, row: int, reason: str) -> None:
-        """Leave out a configuration that cannot be measured (out of memory, not settable)."""
+        """Exclude a configuration that cannot be measured (out of memory, not settable)."""
         self._barred[row] = reason
         self._begun = [each for each in self._begun if each != row]
 
@@ -123,7 +123,7 @@ class FrontierSearch:
 
     @property
     def begun(self) -> tuple[int, ...]:
-        """Rows whose measurement is under way."""
+        """Rows that are being measured."""
         return tuple(self._begun)
 
     def ask(self) -> Next | None:
@@ -150,9 +150,9 @@ class FrontierSearch:
 
     @property
     def reason(self) -> str:
-        """Why `ask` had nothing more to ask for, as a sentence; empty while there is something."""
+        """Why `ask` returned None, as a sentence; empty while it returns configurations."""
         if len({*self._measured, *self._barred}) >= len(self.configurations):
-            return "every configuration is measured or cannot be"
+            return "every other configuration is measured or impossible"
         if self._last is None or self._last >= self.worth or not self._measured:
             return ""
         return (
@@ -164,7 +164,7 @@ class FrontierSearch:
         """Expected time and energy of every candidate with their standard errors (columns as `pareto` reads
         them), and `measured`.
 
-        A look changes nothing of what is asked for next.
+        It does not affect the next configuration.
         """
         found = self._posterior(np.random.default_rng(0))
         time_s, energy_j = np.exp(found.log_times), np.exp(found.log_energies)
@@ -188,10 +188,10 @@ class FrontierSearch:
 
 
 def knobs_of(configurations: pl.DataFrame) -> Knobs:
-    """Candidates relative to the highest of each of `AXES`; what the driver decides counts as that.
+    """Candidates relative to the highest of each of `AXES`; values left to the driver count as the highest.
 
     Raises:
-        UsageError: no candidate, none of the columns, or a value that is none.
+        UsageError: No candidate, none of the columns, or an invalid value.
     """
     there = [axis for axis in AXES if axis in configurations.columns]
     if not there:
@@ -216,20 +216,20 @@ def knobs_of(configurations: pl.DataFrame) -> Knobs:
 
 
 def _gains(times: Array, energies: Array, tried: list[int], left: Array) -> Array:
-    """Area that each of `left` would add to what `seen` dominates, as a share of the area of all, up to the
-    worst of each world.
+    """Area that each of `left` would add to the dominated area of `seen`, as a share of the area of all, up
+    to the worst of each prior sample.
 
     Args:
-        times: Shape (worlds, configurations), energies alike.
+        times: Shape (samples, configurations), energies alike.
 
     Returns:
-        Shape (left,): the mean over worlds.
+        Shape (left,): the mean over samples.
     """
     worst_time, worst_energy = times.max(axis=1, keepdims=True), energies.max(axis=1, keepdims=True)
     corners, ceilings = _stairs(times, energies, worst_energy)
     whole = (np.diff(np.hstack([corners, worst_time]), axis=1) * (worst_energy - ceilings)).sum(axis=1)
-    # Between two corners of what is seen, what is not dominated lies below the faster one's energy; before
-    # the first, below the worst.
+    # Between two corners of the frontier, the area that is not dominated is below the faster one's energy;
+    # before the first, below the worst.
     corners, ceilings = _stairs(times[:, tried], energies[:, tried], worst_energy)
     starts = np.hstack([np.full_like(worst_time, -np.inf), corners])
     ends = np.hstack([corners, worst_time])
@@ -241,7 +241,7 @@ def _gains(times: Array, energies: Array, tried: list[int], left: Array) -> Arra
 
 
 def _stairs(times: Array, energies: Array, most: Array) -> tuple[Array, Array]:
-    """Times in order, and the least energy up to each, at most `most`; each world a row."""
+    """Times in order, and the least energy up to each, at most `most`; one row per sample."""
     order = np.argsort(times, axis=1)
     least = np.minimum.accumulate(np.take_along_axis(energies, order, axis=1), axis=1)
     return np.take_along_axis(times, order, axis=1), np.minimum(least, most)

@@ -1,6 +1,6 @@
 """Earlier measurements of a card, for a fit: curves of other jobs, mixed, and curves of the same job.
 
-Curves of one card are alike: they share its voltages, its static power and how far its clocks really go. A
+Curves of one card are similar: they share its voltages, its static power and the clocks it really reaches. A
 library needs no features of the running job; trials soon show the most similar of its jobs.
 """
 
@@ -45,11 +45,11 @@ class Mixtures:
 
 @dataclass(frozen=True)
 class Library:
-    """Earlier estimates of the settings of a space.
+    """Earlier measurements at the settings of a space.
 
     Attributes:
-        others: Other jobs of this card; None where there is none.
-        same: Curves of this job that probes have borne out.
+        others: Other jobs of this card; None without any.
+        same: Curves of this job that trials have confirmed.
     """
 
     others: Mixtures | None = None

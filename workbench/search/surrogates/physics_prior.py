@@ -1,5 +1,5 @@
-"""Physics of a job over clocks, power limits and batch sizes: many sets of numbers that any card and job may
-have, and the curves they give.
+"""Physics of a job over clocks, power limits and batch sizes: random parameter sets of possible cards and
+jobs, and their curves.
 
 With x the SM clock, m the memory clock and s the batch size relative to the highest, a sample is clock-bound
 work a, memory-bound work b and a gap c that every iteration pays once,
@@ -18,8 +18,12 @@ curve is that of Mei et al., "A survey and measurement study of GPU DVFS on ener
 section 4. Overlap as a norm becomes the roofline (Williams et al., 2009) at n = infinity. The gap is the
 overhead law that fits the traces of Zeus (NSDI'23, figure 4).
 
-The ranges are wide enough for cards from Pascal to Hopper and were not fitted to any; only how often and how
-soon clocks level off was chosen among a few values on measured grids.
+Sources: the voltage curve is that of Mei et al., "A survey and measurement study of GPU DVFS on energy
+conservation", 2017, section 4. Overlap as a norm becomes the roofline (Williams et al., 2009) at n =
+infinity. The gap is the overhead law that fits the traces of Zeus (NSDI'23, figure 4).
+
+The ranges are wide enough for cards from Pascal to Hopper and were not fitted to any. Only the frequency and
+the depth of saturating clocks were chosen among a few values on measured grids.
 """
 
 from __future__ import annotations
@@ -35,10 +39,10 @@ Array = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class PhysicsPriorParams:
-    """Tuned constants of the sets of numbers that the equations are evaluated with.
+    """Tuned constants of the parameter sets.
 
     `boosted` and `boost_depth` were chosen among a few values by `benchmarks.clocks --only search`
-    (docs/validation/clocks.md), the others by hand.
+    (docs/validation/clocks.md), the others manually.
     """
 
     sets: int = 1024
@@ -46,8 +50,8 @@ class PhysicsPriorParams:
     grid_clocks: int = 40
     boosted: float = 0.5  # of cards and jobs never reach the highest clock on the list
     boost_depth: float = 0.12  # by how much at most, roughly
-    wait_sd: float = 0.05  # relative, of the share of an iteration in which the GPU waits, where it was seen
-    capped: float = 0.96  # of the power limit: mean power above it is taken for the limit's
+    wait_sd: float = 0.05  # relative, of the share of an iteration in which the GPU waits, if it was observed
+    capped: float = 0.96  # of the power limit: a higher mean power counts as held by the limit
 
 
 PARAMS = PhysicsPriorParams()
@@ -69,9 +73,9 @@ class Knobs:
 
 
 def _numbers(least_batch: float, power_share: float | None, wait_share: float | None) -> dict[str, Array]:
-    """Sets of numbers from ranges that hold for any card and job, one value a row each."""
+    """Parameter sets from ranges that cover any card and job, one value per row each."""
     u = qmc.Sobol(23, seed=7).random(PARAMS.sets)
-    # Every fourth row of a Sobol sequence is no sample.
+    # Every fourth row of a Sobol sequence is not a valid sample.
     u = np.random.default_rng(7).permutation(np.clip(u, 1e-4, 1 - 1e-4))
     ratio = 0.3 + 1.8 * ndtri(u[:, 0])  # ln of clock-bound over memory-bound work
     overlap = np.exp(np.log(1.3) + u[:, 1] * np.log(8 / 1.3))
@@ -80,7 +84,7 @@ def _numbers(least_batch: float, power_share: float | None, wait_share: float | 
         gap = half / (1 + half)
     else:
         gap = 0.5 * u[:, 2] ** 3
-    if wait_share is not None:  # a job that mostly waits for its host is beyond the range of what is drawn
+    if wait_share is not None:  # a job that mostly waits for its host is beyond the prior's range
         observed = np.clip(wait_share * (1 + PARAMS.wait_sd * ndtri(u[:, 2])), 0.0, 0.98)
         gap = np.where(np.arange(PARAMS.sets) % 2 == 0, observed, gap)
     a = (1 + np.exp(-overlap * ratio)) ** (-1 / overlap)
@@ -105,7 +109,7 @@ def _numbers(least_batch: float, power_share: float | None, wait_share: float | 
     p["half_filled"] = gap / (1 - gap) * np.exp(ndtri(u[:, 20]))
     p["least_filled"] = 0.5 * u[:, 21]
     p["crowd"] = np.maximum(-0.02 + 0.06 * ndtri(u[:, 22]), 0.0)
-    asked = 1 - 0.25 * np.log(u[:, 14])  # what a capped job would draw, of the limit
+    asked = 1 - 0.25 * np.log(u[:, 14])  # power of a limited job without the limit, over the limit
     if power_share is None:
         p["level"] = np.where(u[:, 15] < 0.3, asked, 0.3 + 0.6 * u[:, 16])
     elif power_share >= PARAMS.capped:

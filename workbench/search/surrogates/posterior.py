@@ -1,12 +1,12 @@
 """Time and energy at every setting, given some measurements: one posterior for every search, with the prior
-passed in.
+as an argument.
 
     ln y(setting) = prior sample + unit of the run + smooth deviation + rough deviation + its own deviation
 
-A prior is a set of curves that may be true (physics, curves of other jobs). Deviations from them have a few
-sizes, of time and of energy independently. The measurements weigh the sizes and, for each size, the prior
-samples; weights that would leave too few samples are tempered. Each draw then goes through the measurements
-as closely as their errors ask (Matheron's rule). The unit of each run is free: only ratios count.
+A prior is a set of possible curves (physics, curves of other jobs). Deviations from them have a few sizes, of
+time and of energy independently. The measurements weight the sizes and, for each size, the prior samples.
+Weights that would leave too few samples are tempered. Each sample is then corrected towards the measurements
+as far as their errors require (Matheron's rule). The unit of each run is free: only ratios count.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PosteriorParams:
     rough_sds: tuple[float, ...] = (0.0, 0.015, 0.04)
     time_ratio: float = 0.4  # of the deviations of ln time to those of ln power
     single_sd: float = 0.002  # of each setting alone
-    # distance in the logarithm of a knob over which a smooth deviation, and a rough one, is alike
+    # correlation length of a smooth deviation, and of a rough one, in the logarithm of a knob
     reach: float = 0.35
     rough_reach: float = 0.03
 
@@ -70,7 +70,7 @@ class Deviations:
         apart = np.abs(places[:, None, :] - places[None, :, :])
         near = -0.5 * (apart / PARAMS.reach) ** 2
         self.smooth = np.exp(near.sum(axis=2))
-        # A jump along one knob is alike at all values of the others.
+        # A jump along one knob is the same at all values of the others.
         along = [knob for knob in range(places.shape[1]) if apart[..., knob].any()] or [0]
         others = 0.25 * (near.sum(axis=2, keepdims=True) - near)
         self.rough = np.exp(others - apart / PARAMS.rough_reach)[..., along].mean(axis=2)
@@ -106,7 +106,7 @@ class Prior:
 
 @dataclass(frozen=True)
 class PosteriorDraws:
-    """Equally likely draws of ln time and ln energy, (draws, settings), in the unit of the first run.
+    """Equally likely samples of ln time and ln energy, (samples, settings), in the unit of the first run.
 
     Attributes:
         unusual: There is strong evidence that the card does not follow the usual curve.
@@ -118,7 +118,7 @@ class PosteriorDraws:
 
 
 def condition(prior: Prior, runs: Sequence[MeasuredRun], rng: np.random.Generator) -> PosteriorDraws:
-    """The posterior given some runs; the first is the one in whose unit the draws are, and may be empty."""
+    """The posterior given some runs; the samples are in the unit of the first run, which may be empty."""
     rows = np.concatenate([each.rows for each in runs]).astype(int)
     target = np.concatenate([np.reshape(each.logs, (-1, 2)) for each in runs]).T.ravel()
     run = np.repeat(np.arange(len(runs)), [len(each.rows) for each in runs])

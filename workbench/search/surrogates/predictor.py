@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 FORMAT = ["GPU Energy Workbench clock model", 3]  # and its version
 REMEDY = "`workbench profile-gpu` makes a new one"
-# What the laws use. More counters made predictions worse on groups of kernels left out.
+# Inputs of the laws. More counters made predictions worse on held-out groups of kernels.
 FEATURE_SETS = {
     "nvml": ("memory_utilisation", "gpu_utilisation", "power_share"),
     "gpm": ("dram_active", "gpu_utilisation", "power_share"),
@@ -52,7 +52,7 @@ class Prediction:
         space: The settings.
         frame: One row per setting: power_limit_w, sm_clock_mhz, mem_clock_mhz (null = the driver's choice),
             log_time, log_time_sd, log_energy, log_energy_sd, relative to the reference; null where the model
-            cannot predict. The 80 % intervals held 80 % of the workloads of groups left out.
+            cannot predict. The 80 % intervals contained 80 % of the workloads of held-out groups.
         source: The model that made it, as text.
     """
 
@@ -102,7 +102,7 @@ class ClockModel:
         """
         if features is None and feature_set not in FEATURE_SETS:
             raise UsageError(
-                f"'{feature_set}' is no set of features; choose one of {', '.join(FEATURE_SETS)}"
+                f"'{feature_set}' is not a set of features; choose one of {', '.join(FEATURE_SETS)}"
             )
         if "gpu" in frame.columns and len(others := set(frame["gpu"].drop_nulls().to_list()) - {gpu}):
             raise UsageError(
@@ -127,7 +127,7 @@ class ClockModel:
         """Predict time and energy of an iteration at every setting, relative to the space's reference.
 
         Args:
-            features: Of the workload at the reference; unknown ones are left out or NaN.
+            features: Features of the workload at the reference; unknown ones are missing or NaN.
             space: Settings of the model's card.
             power_w: Mean power there. Without it the feature power_share is needed, and power limits are
                 not predicted.
@@ -158,13 +158,13 @@ class ClockModel:
         """The features in the model's order, (1, features); NaN: unknown."""
         if power_w is not None and not 0 < power_w < float("inf"):
             raise UsageError(
-                f"a power of {power_w:g} W at the reference cannot be; give watts above 0, or power_share "
+                f"a power of {power_w:g} W at the reference is impossible; give watts above 0 or power_share "
                 "instead"
             )
         values = {name: features[name] for name in self.features if features.get(name) is not None}
         for name, value in values.items():
             if np.isinf(value) or value < 0 or (value == 0 and name == "power_share"):
-                raise UsageError(f"the feature {name} cannot be {value:g}; leave out unknown ones")
+                raise UsageError(f"a feature {name} of {value:g} is impossible; omit unknown features")
         row = np.array([[values.get(name, np.nan) for name in self.features]], float)
         at = self.features.index("power_share")
         if np.isnan(row[0, at]):
@@ -239,7 +239,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"the clock model {path} cannot be read ({error.strerror}); {REMEDY}") from error
     if not isinstance(model, dict) or model.get("format") != FORMAT:
-        raise UsageError(f"{path} is no clock model of version {FORMAT[1]}; {REMEDY}")
+        raise UsageError(f"{path} is not a clock model of version {FORMAT[1]}; {REMEDY}")
     return model
 
 

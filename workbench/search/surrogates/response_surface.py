@@ -1,9 +1,9 @@
-"""How an iteration's time and energy answer to clocks and power limits: physics before any probe, corrected
-by every probe.
+"""Response of an iteration's time and energy to clocks and power limits: physics before any trial, corrected
+by every trial.
 
 The prior samples are physics (`physics_prior.bank`) and curves of other jobs on the card (`library`). The
-running job's probes, a prediction made elsewhere and earlier runs of the same job (`space.known`) are runs
-with a unit each; `posterior` has the arithmetic.
+running job's trials, an external prediction and earlier runs of the same job (`space.known`) are runs with a
+unit each. `posterior` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .physics_prior import Knobs, bank
 from .posterior import Deviations, MeasuredRun, Prior, condition, measured
 
 SOFT_PROBES = 10  # settings at which a prediction counts as measured; any number from 5 to 20 does the same
-SHARED = 0.9  # of the variance of a prediction's errors, which is alike at settings near each other
+SHARED = 0.9  # of the variance of a prediction's errors, which is common to settings near each other
 
 
 @dataclass(frozen=True)
 class Response:
-    """Posterior of time and energy at every setting of a space, as equally likely draws.
+    """Posterior of time and energy at every setting of a space, as equally likely samples.
 
     Attributes:
-        log_times, log_energies: ln of time and energy of an iteration relative to the reference, (draws,
+        log_times, log_energies: ln of time and energy of an iteration relative to the reference, (samples,
             settings).
-        log_time_s, log_energy_j: ln of time and energy of an iteration at the reference, (draws,).
-        unusual: Whether the probes are next to the curves that physics makes.
+        log_time_s, log_energy_j: ln of time and energy of an iteration at the reference, (samples,).
+        unusual: Whether the trials deviate from the curves of physics.
     """
 
     space: SettingSpace
@@ -68,16 +68,14 @@ def fit(
     """Estimates of every setting from trials (and a prediction).
 
     Args:
-        space: The settings, and what is `known` of them from before.
-        rows: Row of the space that each probe was at; repeated probes pool. May be empty.
-        time_s, energy_j: Time and energy of an iteration in each probe.
-        errors: Relative standard errors, (probes, 2): of time and of energy.
+        space: The settings, and their earlier measurements (`known`).
+        rows: Row of the space of each trial; repeated trials pool. May be empty.
+        time_s, energy_j: Time and energy of an iteration in each trial.
+        errors: Relative standard errors, (trials, 2): of time and of energy.
         prior: A prediction, or `Mixtures` of other workloads' curves. A prediction has `frame` with
             log_time, log_time_sd, log_energy and log_energy_sd per setting, relative to the reference.
-        power_share: Mean power at the reference over the power limit active there, where both are known.
-            Else None.
-        wait_share: Of an iteration at the reference, in which the GPU waits (1 - utilisation), where that is
-            known.
+        power_share: Mean power at the reference over the power limit active there; None if unknown.
+        wait_share: Share of an iteration at the reference in which the GPU waits (1 - utilisation), if known.
     """
     logs = np.log(np.column_stack([np.asarray(each, float).reshape(-1) for each in (time_s, energy_j)]))
     errors = np.asarray(errors, float).reshape(len(logs), 2)
@@ -97,7 +95,7 @@ def fit(
         runs += _predicted(space, prior)
     for curve in known.same if known is not None else ():
         runs.append(measured(curve.rows, curve.logs - curve.logs.mean(axis=0), curve.sd))
-    # The same random numbers for every call: what is compared differs in what was measured.
+    # The same random numbers for every call: comparisons depend on measurements only.
     found = condition(Prior(times, times + powers, _deviations(space)), runs, np.random.default_rng(0))
     here = space.reference_row
     log_time_s, log_energy_j = found.log_times[:, here], found.log_energies[:, here]
@@ -108,7 +106,7 @@ def fit(
 
 
 def prepare(space: SettingSpace) -> None:
-    """Work out beforehand what every fit over a space needs."""
+    """Compute the common part of every fit over a space."""
     _deviations(space)
 
 
@@ -129,7 +127,8 @@ def _physics(space: SettingSpace, share: float | None, waits: float | None) -> t
 
 
 def _predicted(space: SettingSpace, prior: Any) -> Iterator[MeasuredRun]:
-    """A prediction as a run that has measured the reference, and settings all over the space with errors."""
+    """A prediction as a run with measurements at the reference and at uncertain settings all over the space.
+    """
     columns = (prior.frame[name] for name in ("log_time", "log_energy", "log_time_sd", "log_energy_sd"))
     table = np.column_stack([each.to_numpy().astype(float) for each in columns])
     good = np.isfinite(table).all(axis=1) & (table[:, 2:] > 0).all(axis=1)

@@ -1,4 +1,5 @@
-"""A training frame as relative curves: one row a workload, one column a setting but the reference (1)."""
+"""A training frame as relative curves: one row per workload, one column per setting except the reference (1).
+"""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ class Nodes:
 
     Attributes:
         x, mu: SM and memory clock relative to the highest, (nodes,).
-        cap: Power limit over what the workload draws at the reference, (nodes,); 1 = no limit bites.
-        max_sm_clock_mhz, max_mem_clock_mhz: What 1 stands for; None where no clock was set.
+        cap: Power limit over the workload's power at the reference, (nodes,); 1 = the limit has no effect.
+        max_sm_clock_mhz, max_mem_clock_mhz: Clock of the value 1; None if no clock was set.
     """
 
     x: Array
@@ -89,7 +90,7 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str]) -> Curves:
         names: Features to use; those that the frame lacks, or that are never known, are left out.
 
     Raises:
-        UsageError: columns are missing, values cannot be, or too few workloads are left.
+        UsageError: Missing columns, impossible values, or too few remaining workloads.
     """
     rows = _checked(frame)
     tops = rows.filter("_reference")
@@ -164,7 +165,7 @@ def _checked(frame: pl.DataFrame) -> pl.DataFrame:
             f"{bad.height} of {rows.height} rows have no time or power above zero (first: {one['workload']}, "
             f"{one['iteration_s']} s, {one['power_w']} W); leave them out"
         )
-    # A limit as high as any changes nothing: it is the default, told in another way.
+    # A limit as high as the highest has no effect: it is the default in another notation.
     highest = pl.col("power_limit_w").max()
     rows = rows.with_columns(power_limit_w=pl.when(pl.col("power_limit_w") < highest).then("power_limit_w"))
     if "reference" in rows.columns:

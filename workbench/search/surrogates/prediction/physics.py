@@ -1,8 +1,8 @@
-"""One card's answer to clocks and limits, from two numbers of a workload: how busy memory is, and how much
-power it draws.
+"""One card's response to clocks and limits, from two numbers of a workload: its memory activity and its
+power.
 
-With d the activity of memory at the reference, d_full what a wholly memory-bound workload shows, b =
-d/d_full, a**n + b**n = 1 and q the share of gaps,
+With d the activity of memory at the reference, d_full that of a fully memory-bound workload, b = d/d_full,
+a**n + b**n = 1 and q the share of gaps,
 
     time_j  = q + (1 - q) * ((a*A_j)**n + (b*M_j)**n)**(1/n)                 a roofline with a rounded edge
             (Williams et al., 2009)
@@ -31,7 +31,7 @@ SHARE = "power_share"
 SOFT = 0.05  # of ln time: a misfit beyond it counts by its size, not its square
 HOLD = 0.02  # weight of the clocks' ratios against one workload
 FULL = 0.999
-# Where a training set says nothing of a number, watts at the reference go there.
+# Power at the reference in watts, if a training set does not determine it.
 STATIC, CLOCKED, MEMORY_POWER = 0.25, 0.65, 0.10
 
 
@@ -45,7 +45,7 @@ class CardPhysics:
     clocked: Array
     memory: Array
     watts: Array
-    typical_memory: float  # taken where a workload does not report it
+    typical_memory: float  # used if a workload does not report it
 
     def log_time(self, names: tuple[str, ...], features: Array) -> Array:
         """ln of relative time, (workloads, nodes)."""

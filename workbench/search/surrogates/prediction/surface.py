@@ -1,9 +1,9 @@
-"""From the settings of a training set to any setting of the card.
+"""Interpolates from the settings of a training set to any setting of the card.
 
-Between clocks everything is straight in the logarithm of the clock; below the lowest clock that was measured
-the line from the reference is extended. A power limit acts as the clock at which the predicted power meets
-it, which is what the driver does; where the training set has curves over limits too, it is the mean of both.
-A memory clock that the training set does not have stays unknown.
+Interpolation is linear in the logarithm of the clock. Below the lowest measured clock, the line from the
+reference is extended. A power limit acts as the clock at which the predicted power meets it, as in the
+driver. If the training set has curves over limits too, it is the mean of both. A memory clock that the
+training set does not have stays unknown.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from ....records import Setting
 from .curves import Array, Nodes
 
 NEAR = 0.01  # two clocks this close, as a share of the highest, are one
-REACH = 0.5  # how far below what was measured a clock or limit may lie, as a share of it
+REACH = 0.5  # largest distance of a clock or limit below the measured ones, as a share of them
 
 
 def read(
     nodes: Nodes, table: Array, settings: Sequence[Setting], *, full_limit_w: float | None,
     power_w: float | None, log_power: Array,
 ) -> Array:
-    """A table of the training settings, (nodes, columns), at other settings; NaN where it states nothing.
+    """A table of the training settings, (nodes, columns), at other settings; NaN where it is unknown.
 
     Args:
         nodes: The training settings.
-        table: 0 at the reference, which is no node.
-        settings: The settings wanted.
-        full_limit_w: A limit as high as this changes nothing.
-        power_w: Mean power at the reference; without it nothing is known of limits.
+        table: 0 at the reference, which is not a node.
+        settings: The requested settings.
+        full_limit_w: A limit as high as this has no effect.
+        power_w: Mean power at the reference; without it, values at limits are unknown.
         log_power: Predicted ln of relative power at the training settings, (nodes,).
     """
     found = np.full((len(settings), table.shape[1]), np.nan)
@@ -45,7 +45,7 @@ def read(
 
 
 def _relative(clock_mhz: int | None, highest_mhz: float | None) -> float:
-    """1 where the driver decides; NaN for a clock of which the training set says nothing."""
+    """1 where the driver decides; NaN for a clock that the training set does not cover."""
     return 1.0 if clock_mhz is None else np.nan if highest_mhz is None else clock_mhz / highest_mhz
 
 

@@ -1,4 +1,4 @@
-"""LightGBM and the card's laws together, and their error on groups of workloads left out.
+"""LightGBM and the card's laws together, and their error on held-out groups of workloads.
 
 The trees get the inputs of the laws (memory activity, share of gaps, power) and the setting.
 """
@@ -87,7 +87,7 @@ def folds_of(groups: tuple[str, ...]) -> Array:
 
 
 def held_out_errors(curves: Curves) -> pl.DataFrame:
-    """Errors per setting on groups of workloads that were left out of the training in turn.
+    """Errors per setting on groups of workloads that were held out in turn.
 
     Returns:
         sm_clock_mhz, mem_clock_mhz, power_limit_share, time_error, power_error, energy_error (mean absolute
