@@ -455,4 +455,4 @@ class Observation(HtmlFacts):
 
 
 for _made in (Setting, Configuration):  # that a person makes
-    _made.__init__ = suggesting(_made.__init__)  # type: ignore[method-assign, misc]
+    _made.__init__ = suggesting(_made.__init__)  # type: ignore[method-assign]
