@@ -200,7 +200,7 @@ MISTAKES: list[tuple[str, str, Callable[[Place], Any], tuple[str, ...]]] = [
      ("tokens='many'", "not counted", "0 or more")),
     ("33", "V100", lambda _: warned(lambda: in_measurement(lambda: phase("eval"))),
      ("'eval'", "'evaluation'", "checkpoint")),
-    ("34", "", lambda _: F(lambda: workbench.show(3)), ("3 (int)", "\n- a measurement", "\n- a sweep")),
+    ("34", "", lambda _: F(lambda: workbench.show(3)), ("3 (int)", "\n* a measurement", "\n* a sweep")),
     ("35", "", lambda _: F(lambda: workbench.tune(max_slowdown=5)), ("did you mean 0.05 (5 %)?",)),
     ("36", "V100", lambda _: F(lambda: applied(sm_clock_mhz=1000)), ("1000 MHz", "135..1380", "997")),
     ("37", "", lambda _: F(lambda: workbench.sweep(print, {"power_limit": [200.0]})),

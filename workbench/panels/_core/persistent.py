@@ -146,7 +146,14 @@ def _beside(picture: dict[str, Any]) -> dict[str, Any]:
 
 
 def captioned(picture: str, result: Any, problem: str = "", more: str = "") -> dict[str, Any]:
-    """A result (text or a `Report`) with a problem, a picture, and more in its details."""
+    """The bundle of a result with its picture.
+
+    Args:
+        picture: HTML of the picture.
+        result: Text or a `Report`.
+        problem: Message of an error, above the picture.
+        more: HTML for the folded details.
+    """
     picture = _line(problem) + picture
     if isinstance(result, str):
         more = f"<details><summary>details</summary>{more}</details>" if more else ""
