@@ -1,46 +1,46 @@
-"""Answers that rest on joules: fair comparisons, tests that may fail on joules, logs of other tools.
+"""Features that use joules for answers: fair comparisons, tests that may fail on joules, logs of other tools.
 
     python -m benchmarks.answers [--data DIR] [--json FILE] [--quick]
 
-Comparison: two ways run on generated cards whose temperature and surroundings drift (`fixtures/thermal.py`),
-in the turns that `workbench.compare` takes, until it stops by itself.
+Comparison: two variants run on generated cards whose temperature and surroundings drift
+(`fixtures/thermal.py`), in the order that `workbench.compare` uses, until it stops.
 
     type one error   pairs without a difference in which one is found (0.05 is right)
-    power            pairs that differ by 2 % in which one is found (0.9 asked for)
-    time             seconds of GPU time in all, over what pairs in fixed order with 5 s of cooling before a
-                     run need for the same power (`zeus.profile`'s rule, with the smallest sufficient number
-                     of pairs)
+    power            pairs that differ by 2 % in which one is found (0.9 is the aim)
+    time             total seconds of GPU time, relative to pairs in fixed order with 5 s of cooling before a
+                     run, for the same power. This is `zeus.profile`'s rule, with the smallest sufficient
+                     number of pairs, which is unknown in practice.
 
 Tests: ten runs against a baseline of thirty, 2 % of noise from run to run.
 
-    flaky            of 1,000 unchanged steps, those that are called worse
-    found            steps that take 5 % more that are called worse
+    flaky            of 1,000 unchanged steps, those with the verdict "worse"
+    found            steps that take 5 % more, with the verdict "worse"
 
-Tokens: windows of 0.5 to 60 s of simulated trainings, as `benchmarks.measurement` has them, with a known
-number of tokens.
+Tokens: windows of 0.5 to 60 s of simulated trainings, as in `benchmarks.measurement`, with a known number of
+tokens.
 
-    tokens covered   windows in which the true number of tokens per joule is in the 95 % interval, by card
-    phases covered   the same of the energies of stretches between marks inside of the windows
+    tokens covered   windows whose 95 % interval contains the true number of tokens per joule, by card
+    phases covered   the same for the energies of intervals between steps inside of the windows
 
-Logs: traces of 100 ms averaged over 1 to 30 s, as other tools write them, read back by `workbench.read_log`.
+Logs: traces of 100 ms averaged over 1 to 30 s, as other tools write them, read by `workbench.read_log`.
 
-    joules inside    those within 1 % of the trace's joules, or whose interval holds them
-    false periods    of 200, those in which a period is claimed surely that is none of the training's;
-    right periods    those in which one of the training's is
+    joules inside    those within 1 % of the trace's joules, or whose interval contains them
+    false periods    of 200, those with a sure period that is none of the training's
+    right periods    those with one of the training's periods
 
-Waste: simulated runs with a rest, waits between iterations and stalls, sampled as a cell is, every second and
-every 15 s.
+Waste: simulated runs with an idle period, waits between iterations and stalls. Samples are as in a cell,
+every second and every 15 s.
 
-    time, energy inside   wastes whose idle time (joules) are in the interval that `workbench.waste` gives
-    missed                those of 5 % of a run and more of which nothing is reported
-    waits claimed         of what is sampled every 15 s: none can be reported
+    time, energy inside   wastes whose idle time (joules) is in the interval of `workbench.waste`
+    missed                unreported wastes of at least 5 % of a run
+    waits claimed         reported waits at 15 s per sample, which cannot show any
 
 Iterations: lengths that are normal with a correlation from one to the next (AR(1)), and others.
 
     covered          series whose true mean is in the 95 % interval of `segment.mean_interval`
-    times Student    its median half width over Student's, which takes the iterations for independent
+    times Student    its median half width over Student's, which assumes independent iterations
 
-The rule's two constants were chosen on the families of `thermal.CHOSEN_ON`; the others were not looked at.
+The rule's two constants were chosen on the families of `thermal.CHOSEN_ON` only.
 """
 
 from __future__ import annotations
@@ -272,8 +272,9 @@ def _training(draw: np.random.Generator, seconds: float) -> tuple[list[float], n
 
 
 def waste(runs: int) -> list[dict[str, Any]]:
-    """Results of `workbench.waste` on simulated runs, for each card: rest before the training, waits between
-    its iterations and now and then a stall; sampled as a cell is, and as `nvidia-smi -l 1` writes a file.
+    """Results of `workbench.waste` for simulated runs on each card. Runs have an idle period before the
+    training, waits between iterations and occasional stalls. Samples are as in a cell and as in files of
+    `nvidia-smi -l 1`.
     """
     rows = []
     for number, card in enumerate(WASTE_CARDS):
@@ -408,7 +409,7 @@ def answers(quick: bool) -> dict[str, Any]:
     print("\nLogs of other tools: averages over 1 to 30 s\n")
     print(table(tuple(read), [list(read.values())]))
     wasted = waste(8 if quick else 40)
-    print("\nWaste: energy of idle GPUs\n")
+    print("\nWaste: energy without work\n")
     print(table(tuple(wasted[0]), [list(row.values()) for row in wasted]))
     groups = {"chosen_on": CHOSEN_ON, "scored_on": SCORED_ON, "all": FAMILIES}
     sums = {group: _summed([row for row in rows if row["family"] in members])

@@ -1,17 +1,17 @@
-"""Bad inputs at every entry: refused in one sentence, accepted, or raising another error.
+"""Bad inputs at every entry point: refused with a short message, accepted, or another exception.
 
-10,000 damaged files, damaged options and arguments of wrong types and values, drawn by a seed, go to readers,
-stores, journals, models, studies, magics, the command line and the functions of the API (all of them are in
-`benchmarks.fixtures.doors`). Each is tried in a worker process with its own home and simulated GPUs, within
-10 s and 500 MB beyond what the worker takes by itself.
+10,000 inputs come from a random seed: damaged files, damaged options, and arguments of wrong types and
+values. They go to readers, stores, journals, models, studies, magics, the command line and the functions of
+the API (`benchmarks.fixtures.doors`). Each is tried in a worker process with its own home and simulated GPUs,
+within 10 s and 500 MB in addition to the worker's own memory.
 
 `refused`: an error of ours (`WorkbenchError`, a magic's own, status 2 of the command line) of at most 1,000
-letters. `accepted`: it was accepted; readable parts of a damaged file are used. `raw`: any other
-exception, or the worker died. `hangs`, `memory`: beyond the limits; the worker was killed.
+letters. `accepted`: the input, or the intact part of a damaged file, was used. `raw`: any other exception, or
+the worker died. `hangs`, `memory`: beyond the limits; the worker was killed.
 
     python -m benchmarks.bad_inputs [--data DIR] [--json FILE] [--quick]
 
-`WORKBENCH_BAD_INPUTS_SEED=1` draws other inputs; 0 where it is not set.
+`WORKBENCH_BAD_INPUTS_SEED=1` gives other inputs; the default is 0.
 """
 
 from __future__ import annotations

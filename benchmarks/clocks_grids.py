@@ -1,19 +1,16 @@
-"""Measured grids of time and energy over settings, as one tidy frame per problem, and the rule for points
-between.
+"""Measured grids of time and energy over settings, as one tidy frame per problem, with an interpolation rule.
 
-A problem is one thing that was run at many settings of one GPU: a kernel, an application, a pass of a
-pipeline stage, a training. Files are distinguished by their columns, so that those of another GPU are read
-alike:
+A problem was run at many settings of one GPU: a kernel, an application, a pass of a pipeline stage, a
+training. The columns identify the type of a file, so that files of another GPU can be read, too:
 
     clocks/*.csv                       kernel | application | stage and instruction, by SM (and memory) clock
     zeus/summary_power_*.csv           trainings of a batch size, by power limit
     zeus/power_limit_windows_*.csv     forty iterations, by power limit
     counters/*_{applications,microbenchmarks}.csv     by SM (and memory) clock
 
-The rule for settings that were not measured: at one memory clock, the logarithms of time
-and of energy are straight lines in the logarithm of the SM clock (of the power limit) between neighbours that
-were measured. Nothing is reported beyond the lowest and highest that were measured at that memory clock, and
-none between memory clocks: a card has only those that it has.
+The rule for settings without a measurement: at one memory clock, the logarithms of time and of energy are
+linear in the logarithm of the SM clock (of the power limit) between measured neighbours. There are no values
+beyond the lowest and highest measured clock of that memory clock, and none between memory clocks.
 """
 
 from __future__ import annotations
@@ -80,7 +77,8 @@ class Grid:
 
     @cached_property
     def rows(self) -> dict[int | None, tuple[Array, Array, Array]]:
-        """By memory clock: log of the knob ascending, log time, log energy; repeated measurements are a mean.
+        """By memory clock: log of the knob ascending, log time, log energy; repeated measurements are
+        averaged.
         """
         knob = "power_limit_w" if self.by_limit else "sm_clock_mhz"
         found = {}
@@ -110,10 +108,10 @@ class Grid:
         )
 
     def settings(self, step_mhz: int | None = STEP_MHZ) -> tuple[Setting, ...]:
-        """Measured settings, highest first, and (except power limits) the SM clocks between in steps; None:
-        only measured ones.
+        """Measured settings, highest first, and (except for power limits) the SM clocks between in steps;
+        None: only measured settings.
 
-        A memory clock at which one SM clock was measured has only that.
+        A memory clock with only one measured SM clock has only that.
         """
         found = []
         for mem, (logs, _, _) in self.rows.items():
@@ -133,11 +131,11 @@ class Grid:
         return tuple(found)
 
     def at(self, setting: Setting) -> tuple[float, float]:
-        """Time (s) and energy (J) of one execution at a setting, measured or between. A memory clock of None
-        is the highest.
+        """Time (s) and energy (J) of one execution at a setting, measured or interpolated. A memory clock of
+        None is the highest.
 
         Raises:
-            ValueError: a setting outside of the measured range.
+            ValueError: A setting beyond the measured ones.
         """
         times, energies = self.table([setting])
         return float(times[0]), float(energies[0])

@@ -1,8 +1,9 @@
-"""Trainings to be tuned, on simulated and on table-driven cards, with their true cost at every setting.
+"""Trainings to be tuned, on simulated and on table-driven cards, with their true cost at every setting and
+the actions of the tuner.
 
 A job's truth comes from the card (its equations, or its table), not from measurements. It is the energy and
-time of every iteration at the default setting, at the best one that keeps the bound, and as the job really
-went. The iterations' variation is drawn from the job's seed, so that all three are of the same iterations.
+time of every iteration at the default setting, at the best one within the slowdown limit, and in the tuned
+run. The variation of iterations comes from the job's random seed, so that all three have the same iterations.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ GRAIN_S = 0.1
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a job, until its end or a shift of its workload: a catalogued workload at a batch size,
-    or a row of measured problems.
+    """Work of a job until its end or its next change: a catalogued workload at a batch size, or a row of
+    measured problems.
     """
 
     workload: str
@@ -313,7 +314,7 @@ def checkpoints_cost(card: Card, workload: Workload, setting: Setting, count: in
 
 @dataclass
 class Run:
-    """A running job on a stepped machine, to be inspected between its steps."""
+    """A job that runs on a stepped machine; it can be observed between steps."""
 
     job: Job | Any
     machine: Machine
@@ -391,8 +392,8 @@ def train_all(
 
 @dataclass(frozen=True)
 class Truth:
-    """Time and energy of a job untuned, and with the best setting from its first moment, in seconds and
-    joules; the best setting of each part.
+    """Seconds and joules of a job untuned, and with the best setting from its first moment; the best setting
+    of each part.
     """
 
     counts: tuple[int, ...]

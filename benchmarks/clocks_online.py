@@ -1,18 +1,18 @@
-"""The online loop from end to end: trainings tuned while they run, on simulated and on table-driven cards,
+"""The online tuner from end to end: trainings tuned while they run, on simulated and on table-driven cards,
 against an oracle.
 
     python -m benchmarks.clocks_online [--data DIR] [--json FILE] [--quick] [--seeds N] [--minutes N]
 
-Each job lasts ten minutes and 300 iterations at least, on a stepped machine behind the driver's interface.
-The tuner gets the energy counter and power readings with their update steps, noise and gain. About half of
-the jobs also mark the end of their iterations. All costs count: the reported saving is the true energy of the
-job with the tuner, against the same iterations at the default setting. The oracle has the best setting of
-everything that the driver takes, within the same bound, from the first iteration on.
+Each job lasts ten minutes and 300 iterations at least, on a stepped machine behind the driver interface. The
+tuner has its usual inputs: the energy counter and power readings with their update steps, noise and gain. In
+about half of the jobs, the training reports its steps. All costs count: the saving is the true energy of the
+job with the tuner, against the same iterations at the default setting. The oracle has the best of all
+settings of the driver, within the same slowdown limit, from the first iteration on.
 
-Jobs begin in an order that is balanced over GPUs, workloads and marks, so that a shorter run omits none of
-them: `--quick` takes the first 36 of one seed, the first 18 of those with late settings and the first 6 with
-each other search, and begins no further job after some minutes of each. `ran` in the JSON counts the jobs
-that ran of each.
+Every beginning of the order of jobs is balanced over GPUs, workloads and reported steps, so that a partial
+run is balanced, too. `--quick` takes the first 36 of one seed, the first 18 of those with late settings and
+the first 6 with each other search, and begins no further job after some minutes of each. `ran` in the JSON
+has the number of finished jobs and of all jobs of each.
 """
 
 from __future__ import annotations
@@ -52,11 +52,12 @@ SETTLED = ("hold", "watch", "done")
 GPOEO = {
     "saving": 0.162,
     "slowdown": 0.051,
-    "differences": "published mean of 71 workloads of two suites on a real RTX 3080 Ti, models trained on "
-                   "that GPU, SM and memory clocks; "
-    "its repository does not describe the evaluation. Its energies leave out 30 W of idle power. Ours: "
+    "differences": "Published: mean of 71 workloads of two suites on a real RTX 3080 Ti, models trained on "
+    "that GPU, SM and memory clocks. "
+    "Its repository does not state how it was evaluated, and whether tuning is included. Its energies "
+    "omit 30 W of idle power. Ours: "
     "simulated GPUs and tables, whole-board energy, jobs of ten minutes with tuning included, no model, a "
-    "bound of 5 % on the whole job",
+    "slowdown limit of 5 % on the whole job",
 }
 
 
@@ -69,14 +70,14 @@ def online(
     processes: int = 2,
     kept: Path | None = None,
 ) -> dict[str, Any]:
-    """Every figure of the online loop; what the summary needs is under "summary".
+    """Every figure of the online tuner; the figures for the summary are under "summary".
 
     Args:
-        data: Where measured grids are; without any, simulated cards alone.
+        data: Directory of measured grids; without any, simulated cards alone.
         quick: `QUICK` jobs of one seed, none with models.
-        seeds: How many instead of 20 (quick: 1).
-        minutes: Begin no further job after so long; finished jobs are reported.
-        processes: That run jobs side by side.
+        seeds: Number of random seeds instead of 20 (quick: 1).
+        minutes: Time after which no further job begins; finished jobs are reported.
+        processes: Number of processes that run jobs in parallel.
         kept: See `run_all`; of the main run and the other searches'.
     """
     count = seeds if seeds is not None else 1 if quick else SEEDS
@@ -154,8 +155,8 @@ def online(
 
 
 def spread(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs in a balanced order: every beginning has the same number of each card, then of each workload
-    (kind of grid). The shares of jobs with a shift and of marked jobs are those of all.
+    """The jobs in a balanced order. Every beginning has the same number of each card, then of each workload
+    (type of grid). The shares of jobs with a change and of jobs with reported steps are those of all jobs.
     """
     rest, ordered = list(jobs), []
     every = Counter(mark for job in jobs for mark in _marks(job))
@@ -441,7 +442,7 @@ class _Watcher:
         return None
 
     def end(self) -> None:
-        """The tuner's result, and the GPU restored."""
+        """The tuner's final report, and the GPU restored."""
         if self.tuner is None:
             return
         tuner, self.tuner = self.tuner, None

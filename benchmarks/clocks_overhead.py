@@ -1,14 +1,14 @@
-"""Cost of the online loop for the user's cell: processor time of the tuner's thread, and the cell's own pace
-next to it.
+"""Cost of the online tuner to the user's cell: processor time of the tuner's thread, and the slowdown of the
+cell.
 
     python -m benchmarks.clocks_overhead [--json FILE] [--quick]
 
-A simulated training runs in a process of its own, in real time; this process is the kernel. Its main thread
-works through pieces of a cell that never lets go of the interpreter (pure Python), or lets go immediately
-(numpy), while a tuner finds, probes, holds and watches on its thread, as `%%energy --tune` has it. The thread
-is let work and kept from it in turns of five seconds, so that whatever else this machine does meets both
-alike. Two figures: the thread's processor time over the time that it was let work, and how much longer the
-pieces took meanwhile, as the median over pairs of turns, with the quartiles that show the noise.
+A simulated training runs in its own process, in real time; this process is the kernel. Its main thread works
+through pieces of a cell. The cell never releases the interpreter (pure Python), or releases it immediately
+(numpy). Meanwhile a tuner searches, tries, holds and monitors on its thread, as in `%%energy --tune`. The
+thread is enabled and disabled in turns of five seconds, so that other load on this machine affects both
+equally. There are two figures: the thread's processor time over its enabled time, and the relative growth of
+the pieces' time. The latter is the median over pairs of turns, with the quartiles that show the noise.
 """
 
 from __future__ import annotations

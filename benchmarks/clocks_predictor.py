@@ -1,20 +1,18 @@
-"""The predictor of clocks on measured counters: trained on microbenchmarks, scored on applications that it
-has not seen.
+"""The predictor of clocks on measured counters: trained on microbenchmarks, scored on unseen applications.
 
 `benchmarks.clocks` calls `predictor`; alone: python -m benchmarks.clocks_predictor [--data DIR] [--json FILE]
 [--quick]
 
-Every pair `counters/NAME_microbenchmarks.csv`, `counters/NAME_applications.csv` is one card. Nothing is taken
-from the applications but what a user has too: counters and power at the highest clocks, and the probes that
-are paid for. Contestants:
+Every pair `counters/NAME_microbenchmarks.csv`, `counters/NAME_applications.csv` is one card. The only inputs
+from the applications are those that a user has, too: counters and power at the highest clocks, and paid
+trials. Contestants:
 
-    plain               LightGBM as it comes, on the counters, the power and the relative clocks, predicting
-                        ln relative time and power
-    interpolated        ln time and ln power straight in ln clock through the highest clock and the probes.
-                        Also with the two probes of the best such lines on the training set
-    plain, with probes  the plain LightGBM again, trained again with time and power at the probed clocks as
-                        further inputs
-    ours                `ClockModel`; with probes, as the prior of the tuner's search
+- "plain": Default LightGBM on the counters, the power and the relative clocks. It predicts ln relative time
+  and power.
+- "plain, interpolated": ln time and ln power are linear in ln clock through the highest clock and the trials.
+  Also with the two trials with which such lines do best on the training set.
+- "plain, with probes": The plain LightGBM, trained with time and power at the tried clocks as further inputs.
+- "ours": `ClockModel`. With trials, it is the prior of the tuner's search.
 """
 
 from __future__ import annotations
@@ -272,8 +270,8 @@ def charged(test: Measured, picks: Sequence[int]) -> dict[str, Any]:
 
 
 def by_the_numbers(found: tuple[Array, Array]) -> list[int]:
-    """The choice of a plain prediction: the least predicted energy among settings predicted to keep the
-    limit.
+    """The choice of a plain prediction: the least predicted energy among settings that it predicts to keep
+    the slowdown limit.
     """
     energy = np.where(found[0] <= np.log1p(SLOWDOWN), found[0] + found[1], np.inf)
     energy[:, 0] = 0.0
@@ -500,15 +498,14 @@ def robust(frame: pl.DataFrame) -> dict[str, tuple[float, float]]:
 
 
 def predictor(data: Path, quick: bool = False) -> dict[str, Any]:
-    """Every card of `data/counters`, as tables; the summary is the mean over cards, `bound_broken` the
-    worst.
+    """Results of every card of `data/counters`; the summary is the mean over cards, `bound_broken` the worst.
 
     Args:
         data: Directory of measured data.
-        quick: Leave out what happens with less to learn from.
+        quick: Omit the results with less training data.
 
     Raises:
-        UsageError: there is no pair of files.
+        UsageError: There is no pair of files.
     """
     cards = []
     for path in sorted((data / "counters").glob("*_microbenchmarks.csv")):

@@ -1,26 +1,26 @@
-"""Number of trials that searches over clocks need, and quality of their choice, on measured grids.
+"""Number of trials of the searches over clocks, and the quality of their choices, on measured grids.
 
     python -m benchmarks.clocks --only search [--data DIR] [--json FILE] [--quick]
 
 A problem is a kernel, a pass of a pipeline stage or an application that was measured at many clocks
-(`clocks_grids`, which also holds the rule for clocks between). Every probe of every method has an error of
-its own in time and in energy, 1, 2 or 3 % (normal, relative). Every method begins with a probe of the
-reference, the highest clocks, has the same prediction to start from (physics and that trial, no data of the
-card), and continues until it stops by itself. A curve that stands twice in the data is one problem. Then its
-choice is looked up in the grid without noise.
+(`clocks_grids`, which also has the rule for clocks between). Every trial of every method has its own error in
+time and in energy, 1, 2 or 3 % (normal, relative). Every method begins with a trial of the reference, the
+highest clocks. All have the same prediction to start from: physics and that trial, without knowledge of the
+card. Each method goes on until it stops. A curve that occurs twice in the data is one problem. The choice is
+then scored in the grid without noise.
 
-    excess      energy of the choice over that of the best setting within the bound; a choice beyond the bound
+    excess      energy of the choice over that of the best setting within the slowdown limit; a choice beyond
+        it
                 is charged as the reference
-    shared      the same, but a job beyond the bound runs so much of its time at the reference that all of it
-                keeps the bound
-    raw         the same, but nothing is charged: below zero where the bound was broken
+    shared      the same, but a job beyond the limit runs so much of its time at the reference that all of it
+                keeps the limit
+    raw         the same without such a charge: below zero where the limit was exceeded
 
-Kernels and stages weigh the same however many problems there are of either.
+Kernels and stages have the same weight for any number of problems of either.
 
-Next to the measured problems stand generated cards (`fixtures.cards.clock_grid`), a family at a time,
-searched without a library; they have no part in the measured figures. Constants of the search may be chosen
-on the families of `CHOSEN_ON`, the others are left out of that: `by_family` has the figures of each family
-alone.
+In addition there are generated cards (`fixtures.cards.clock_grid`), one family at a time, searched without a
+library. They do not affect the measured figures. Constants of the search may be chosen on the families of
+`CHOSEN_ON`, never on the others. `by_family` has the figures of each family.
 """
 
 from __future__ import annotations
@@ -387,11 +387,11 @@ def _know(found: Sequence[Grid]) -> None:
 
 
 def others(grid: Grid, found: Sequence[Grid]) -> list[Grid]:
-    """Workloads of the same card that a library may hold when this one is tuned.
+    """Workloads of the same card that a library may contain when this one is tuned.
 
-    Passes of the stages of another model, with the same clocks; of the same model where there is no other,
-    but not this stage's. Kernels and applications of the same file, but not those of the same name with
-    another number.
+    For stages: passes of another model with the same clocks; if there is none, other stages of the same
+    model. For kernels and applications: others of the same file, without those of the same name and another
+    number.
     """
     alike = [each for each in found if each.kind == grid.kind and each.name != grid.name]
     if grid.kind != "stages":

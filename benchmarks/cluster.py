@@ -275,10 +275,9 @@ def speed(data: Path, log: str | None, *, quick: bool) -> list[dict[str, Any]]:
 def summarised(
     rows: list[dict[str, Any]], verdicts: list[dict[str, Any]], speeds: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """The figures by which the whole is judged; ratios are the worst over logs, parts and cluster sizes with
-    several seeds.
+    """The overall figures; ratios are the worst over logs, parts and cluster sizes with several seeds.
 
-    Results that the data does not allow are None: no job log, no measured limits.
+    A figure without data (no job log, no measured limits) is None.
     """
     by_policy = {row["policy"]: row for row in reversed(speeds)}
     judged = [each for each in verdicts if each["part"] != "all jobs"] or verdicts

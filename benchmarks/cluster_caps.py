@@ -1,5 +1,5 @@
-"""Effect of a power limit and a locked clock on training, from measured traces: speed and power above idle,
-by share of the highest setting.
+"""Effect of a power limit and a locked clock on training, from the measured traces: speed and power above
+idle, by share of the highest setting.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: command line, place of the data, and reports."""
+"""Common parts of the benchmarks: command line, location of the data, and reports."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def measurements(data: Path, quick: bool) -> dict[str, Any]:
     seeds = 5 if quick else SEEDS
     print(f"\nmeasurements until 99 % of the area, median of {seeds} seeds")
     main = sweeps(data, seeds=seeds)
-    print("\nalso: problems of 13 to 29 points")
+    print("\nin addition: problems of 13 to 29 points")
     small = sweeps(data, seeds=seeds, least=13, most=29)
     for name, part in (("30 points or more", main), ("13 to 29 points", small)):
         if part["problems"]:

@@ -1,12 +1,12 @@
-"""Applied settings under faults: random sequences of apply and undo that end restored, or list exactly the
-remaining settings.
+"""Applied settings under faults: random sequences of apply and undo that end restored, or report exactly the
+settings that remain changed.
 
     python -m benchmarks.frontier_apply [--json FILE] [--quick]
 
-Each sequence puts a simulated V100 to random configurations, takes some back, and meets faults. These are: no
+Each sequence sets a simulated V100 to random configurations and restores some. Faults occur in between: no
 rights, a driver that times out, a lost GPU, a limit that another program sets, the limit slider of a live
-view, the end of a cell. Last, a kernel that is killed (a process of its own, SIGKILL). It ends with
-everything undone. The driver's final setting is compared with the original one.
+view, a cell's end, a kernel that is killed (SIGKILL of its own process). In the end everything is undone. The
+driver's settings are then compared with those at the start.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ time.sleep(600)
 
 
 def sequences(count: int = 1000, seed: int = 0) -> dict[str, Any]:
-    """Run random sequences; `silent` are those that ended neither restored nor listing the remaining
-    settings, and must be none.
+    """Run random sequences; `silent` counts those that ended neither restored nor with a report. It must be
+    0.
 
     Args:
-        count: How many.
-        seed: Of all that is random.
+        count: Number of sequences.
+        seed: Random seed.
     """
     begun_s = time.monotonic()
     rng = np.random.default_rng(seed)
@@ -210,9 +210,9 @@ def _end(machine: Machine, hand: manual.ManualControl, found_w: float, text: lis
     if not text:
         return "silent"
     if any(f"left alone at {_limit_w(machine):g} W" in each for each in text) and not _locked_mhz(machine):
-        return "left a setting of another program alone, and reported it"
+        return "kept another program's setting, and reported it"
     if any("nothing that was set from here is left" in each for each in text) and not _locked_mhz(machine):
-        return "left a setting of another program alone, and reported it"
+        return "kept another program's setting, and reported it"
     machine.state.clear_faults()
     machine.state.set_control(0, "lost", 0)
     try:
@@ -220,10 +220,10 @@ def _end(machine: Machine, hand: manual.ManualControl, found_w: float, text: lis
     except WorkbenchError:
         return "silent"
     if (_limit_w(machine), _locked_mhz(machine)) == (found_w, 0):
-        return "listed the remaining settings, and restored them when the GPU answered again"
+        return "reported the changed setting, and restored it when the GPU answered again"
     said_so = any(f"left alone at {_limit_w(machine):g} W" in each for each in [*text, hand.left])
     return (
-        "left a setting of another program alone, and reported it"
+        "kept another program's setting, and reported it"
         if said_so and not _locked_mhz(machine)
         else "silent"
     )
@@ -268,8 +268,7 @@ def main() -> None:
         print(each)
     share = 100 * result["restored_or_said_share"]
     print(
-        f"{result['sequences']} sequences in {result['wall_s']} s; restored, or remaining settings listed: "
-        f"{share:g} "
+        f"{result['sequences']} sequences in {result['wall_s']} s; restored or reported: {share:g} "
         "%"
     )
     finish(result, asked.json)

@@ -28,7 +28,7 @@ def train(batch_size: int | None) -> float:
 
 
 def trials(count: int = 200) -> dict[str, Any]:
-    """Run them and check the records."""
+    """Run them and return the records."""
     mine = session.simulate("V100,V100", scale=SCALE)
     before = [device.setting().power_limit_w for device in mine.devices]
     limits = [100.0 + 150.0 * i / (count // 2 - 1) for i in range(count // 2)]

@@ -1,12 +1,12 @@
-"""How many measurements a sweep needs before it has 99 % of the frontier's dominated area, next to grid,
-random and Optuna's samplers.
+"""Number of measurements of a sweep for 99 % of the frontier's dominated area, next to grid, random and
+Optuna's samplers.
 
 A problem is a measured grid: batch sizes x power limits of one training, or the clocks of one kernel,
-application or pipeline pass. A method sees only its own measurements. Axes are relative, the reference point
-is the worst time and the worst energy of the problem (which no method knows). Asking for a configuration
-again costs nothing, which favours the samplers that do so.
+application or pipeline pass. A method sees only its measurements. Axes are relative. The reference point is
+the worst time and the worst energy of the problem (which no method knows). A repeated configuration costs
+nothing, which favours samplers that repeat.
 
-Curves that are the same but for a thousandth are one problem. Where one well-chosen measurement is enough, a
+Curves that differ by less than a thousandth are one problem. If the best single measurement is sufficient, a
 ratio is not informative: such problems are scored by the measurements beyond the first.
 """
 
@@ -77,7 +77,7 @@ def in_random_order(space: pl.DataFrame, tell: Tell, seed: int) -> Visit:
 
 
 def row_by_row(space: pl.DataFrame, tell: Tell, seed: int) -> Visit:
-    """A grid as a script runs it: nested loops, each axis up or down and their nesting by the seed."""
+    """A grid as in a script: nested loops, each axis up or down and nested in the order of the seed."""
     rng = np.random.default_rng(seed)
     axes = [space.columns[i] for i in rng.permutation(len(space.columns))]
     down = [bool(each) for each in rng.integers(0, 2, len(axes))]

@@ -1,23 +1,23 @@
-"""Killed at a random moment, in every surrounding a kernel meets: is the GPU restored, are measurements kept?
+"""Kills at a random moment, in every surrounding of a kernel: is the GPU restored, are measurements kept?
 
-Each trial has a machine and a home of its own. The machine is simulated, or one of a stand-in driver that
-others wrote (`--driver` or `WORKBENCH_TEST_DRIVER`, or built from `mock_driver` beside the measured data).
-A process measures cell after cell, lowers the power limit, locks the clock, and reports each measurement that
-is stored; at a random moment after its first change it is killed. The watchdog has 10 s to restore limit and
-clock; where it does not, a new session starts in the same surrounding, and must do it, or say so.
+Each trial has its own machine and home. The machine is simulated, or one of a third-party stand-in driver
+(`--driver` or `WORKBENCH_TEST_DRIVER`, or built from `mock_driver` next to the measured data). A process
+measures cell after cell, lowers the power limit, locks the clock, and reports each stored measurement. At a
+random moment after its first change it is killed. The watchdog has 10 s to restore limit and clock. If it
+does not, a new session starts in the same surrounding, and must restore or report them.
 
-`restored`: limit and clock are as before, by the watchdog or by the next start. `watchdog_failed`: the kill
-left the watchdog alive, and yet it did not restore. `told`: the home with the journal has ended too, and the
-next start told of a setting that is not the default. `hidden`: the next start could not reach the journal or
-the GPU (another user's, a container with fewer GPUs); the start after it is charged. `not_restored`:
-still changed after that, for no such reason. `silent`: still changed, and the next start said nothing.
+`restored`: limit and clock are as before, by the watchdog or by the next start. `watchdog_failed`: the
+watchdog survived the kill, but did not restore. `told`: the home with the journal has ended too, and the next
+start reported a setting that is not the default. `hidden`: the next start could not reach the journal or the
+GPU (another user's, a container with fewer GPUs); the start after it is charged. `not_restored`: still
+changed after that, for no such reason. `silent`: still changed, and the next start reported nothing.
 `disturbed`: a second process took the setting of a living one for a dead one's. `ended_early`: the
 surrounding itself ended the process before its first change; no trial.
 
     python -m benchmarks.kills [--driver LIBRARY | --simulated] [--json FILE] [--quick] [--minutes M]
         [--stopped SECONDS] [--trials N]
 
-With `--minutes` no further trial begins after so long, and those of an earlier run that FILE has are kept.
+With `--minutes` no further trial begins after that time, and those of an earlier run in FILE are kept.
 """
 
 from __future__ import annotations
@@ -142,20 +142,20 @@ class Surrounding:
     """Where a process runs and how it is killed.
 
     Args:
-        name: Of the row in the report.
-        kills: Who is killed, in this order: "kernel", "group", "watchdog", "sampler", "second", "cgroup".
-        with_signal: That they are killed with.
+        name: Name of the row in the report.
+        kills: Killed processes, in this order: "kernel", "group", "watchdog", "sampler", "second", "cgroup".
+        with_signal: Their signal.
         at_once: Without a pause in between.
         work: "cell" or "tune".
-        within: `unshare`'s options and the shell line that the process is started through.
+        within: `unshare`'s options and the shell line that starts the process.
         next_within: The same for the next start.
         second: Whether a second process of the same user works on the same GPU, from the first change on.
-        own_tmp: Every process has a TMPDIR of its own.
+        own_tmp: Every process has its own TMPDIR.
         own_modules: The user's directory has a module named like one of Python's own, each name in its turn.
-        gpus: Simulated.
+        gpus: Simulated GPUs.
         home_goes: The home ends with the process, and the journal in it.
         stopped: Stopped for a while before the kill.
-        reload: What is reloaded after the kill: "driver" (nobody is left who uses it) or "machine".
+        reload: Reloaded part after the kill: "driver" (it has no users left) or "machine".
         users: The next start is another user's.
         seen: GPUs that the next start sees.
         disk: The home's file system: "full" from the first change on, or "read-only" from the start.
@@ -193,7 +193,7 @@ SURROUNDINGS = (
     Surrounding("the kernel"),
     Surrounding("its process group", ("group",)),
     Surrounding("watchdog, then kernel", ("watchdog", "kernel")),
-    Surrounding("kernel, watchdog and sampler at once", ("kernel", "watchdog", "sampler"), at_once=True),
+    Surrounding("kernel, watchdog and sampler together", ("kernel", "watchdog", "sampler"), at_once=True),
     Surrounding("sampler, then kernel", ("sampler", "kernel")),
     Surrounding("modules named like Python's", own_modules=True),
     Surrounding("SIGTERM", with_signal=signal.SIGTERM),
@@ -235,9 +235,9 @@ STOPS_AND_DISKS = (
     Surrounding("stopped, then killed", stopped=True),
     Surrounding("stopped with a second kernel, both killed", ("kernel", "second"), stopped=True, second=True),
     Surrounding("the home's disk full", disk="full"),
-    Surrounding("the home's disk full, all at once", _ALL, at_once=True, disk="full"),
+    Surrounding("the home's disk full, all together", _ALL, at_once=True, disk="full"),
     Surrounding("the home read-only", disk="read-only"),
-    Surrounding("the home read-only, all at once", _ALL, at_once=True, disk="read-only"),
+    Surrounding("the home read-only, all together", _ALL, at_once=True, disk="read-only"),
 )
 OF_THE_STAND_IN = (
     Surrounding("the driver reloaded", _ALL, at_once=True, reload="driver"),
@@ -272,13 +272,13 @@ class Outcome:
 
     @property
     def silent(self) -> bool:
-        """Still changed, and nothing was said, or that it was restored."""
+        """Still changed, without a report, or with a false report of a restore."""
         said = [each for each in self.said if not each.endswith("is restored")]
         return not self.ended_early and (self.hidden or not self.restored_by) and not said
 
     @property
     def told(self) -> bool:
-        """Still changed, without a journal, and the next start has said so."""
+        """Still changed, without a journal, but the next start has reported it."""
         return self.home_gone and not self.restored_by and not self.silent and not self.ended_early
 
 

@@ -1,22 +1,23 @@
-"""The best power limit of a running job within a bound on its slowdown, on cards that nobody tuned for.
+"""The best power limit of a running job within a slowdown limit, on cards that were not used for tuning.
 
     python -m benchmarks.limits [--data DIR] [--json FILE] [--quick]
 
-Measured curves are those of DIR/limits/*.csv (`gpu, workload, power_limit_w, time_s, energy_j`); where there
-are none, the trainings of DIR/zeus at each batch size. Next to them stand generated cards
-(`fixtures/cards.py`), a family at a time. Every probe has an error of its own in time and in energy, 1 or 2 %
-(normal, relative), begins with the highest limit. The search continues until it stops by itself. Its choice
-is then looked up in the curve without noise.
+Measured curves are those of DIR/limits/*.csv (`gpu, workload, power_limit_w, time_s, energy_j`); without any,
+the trainings of DIR/zeus at each batch size. In addition there are generated cards (`fixtures/cards.py`), one
+family at a time. Every trial has its own error in time and in energy, 1 or 2 % (normal, relative). The first
+trial is the highest limit. The search goes on until it stops. Its choice is then scored in the curve without
+noise.
 
-    regret     energy of the choice over that of the best limit within the bound, less 1; a choice that breaks
-               the bound is charged as the highest limit
-    broken     choices that are slower than the bound allows
-    rule       the limit that `%gpu advise` suggests: its saving over the saving of the best limit within the
-    bound, summed over curves (one that breaks the bound saves nothing), and how many break it
-    evidence   the same for a tuned job of which earlier runs are known (`limits_evidence`)
+    regret     energy of the choice over that of the best limit within the slowdown limit, less 1; a choice
+        that
+               exceeds it is charged as the highest limit
+    broken     choices that exceed the slowdown limit
+    rule       the limit of `%gpu advise`: its saving over that of the best limit within the slowdown limit,
+        summed
+               over curves (a limit that exceeds it saves nothing), and the number that exceed it
+    evidence   the same for a tuned job with known earlier runs (`limits_evidence`)
 
-Constants of the search are chosen on the families of `CHOSEN_ON`; measured curves and the other families
-never are looked at for that.
+Constants of the search are chosen on the families of `CHOSEN_ON`, never on measured curves or other families.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What earlier runs are worth to the search of a power limit, and what they cost where they are wrong.
+"""Value of earlier runs to the search of a power limit, and their cost if they are wrong.
 
-Each curve of `benchmarks.limits` is searched as a tuned job does it (`tuning.posterior`; it goes on learning
-of what it holds, which is not played here). Prior knowledge is
+Each curve of `benchmarks.limits` is searched as in a tuned job (`tuning.posterior`), without the later
+measurements of the held setting. Earlier knowledge is one of
 
     none         nothing
     same         the same job on the same card, yesterday
@@ -9,9 +9,9 @@ of what it holds, which is not played here). Prior knowledge is
     wrong        another job on the same card, under this job's name
     other_card   the same job on another card
 
-An earlier run has measured five limits and the highest, each with an error of 1 % in time and in energy; it
-is in a unit of its own. Where the data has no such run, nothing is known. Jobs are other ones where their
-names differ in more than a batch size or an optimizer, and their curves by 2 % somewhere.
+An earlier run has measured five limits and the highest, each with an error of 1 % in time and in energy, in
+its own unit. If the data has no such run, there is no earlier knowledge. Jobs are different if their names
+differ in more than a batch size or an optimizer, and their curves by 2 % somewhere.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Truth against `%%energy`: how far off a window's energy is, and whether its error bar reports it.
+"""Truth against `%%energy`: the error of a window's energy, and the coverage of its error bar.
 
-Windows of 0.05 to 60 s at random phases of the six trainings, a third of them starting at a step from idle to
-busy. They run on a simulated card of each architecture with a stepped clock, and on cards whose counters are
-rough (`workbench.simulation.rough`). Truth is the exact integral of power times the card's gain. The same
-windows are measured by ZeusMonitor (PyPI `zeus`) in the same run; on Pascal it needs a process that polls in
-real time, and is left out.
+Windows last 0.05 to 60 s, at random phases of the six trainings; a third of them start at a step from idle to
+busy. They are on a simulated card of each architecture with a stepped clock, and on cards with irregular
+counters (`workbench.simulation.rough`). Truth is the exact integral of power times the card's gain.
+ZeusMonitor (PyPI `zeus`) measures the same windows in the same run, except on Pascal, where it needs a
+process that polls in real time.
 
     python -m benchmarks.measurement [--json FILE] [--quick]
 """
@@ -54,7 +54,7 @@ COLUMNS = {
     "parts_covered": "parts covered",
     "zeus_median_error_percent": "Zeus error %",
     "settled_over_zeus": "ours / Zeus",
-    "at_once_over_zeus": "immediate / Zeus",
+    "at_once_over_zeus": "immediately / Zeus",
 }
 STEADY_COLUMNS = {
     "card": "card",

@@ -143,7 +143,7 @@ def _median(shares: np.ndarray) -> float | None:
 
 
 def windows_here(path: Path, seconds: float) -> list[dict[str, Any]]:
-    """Windows on the machine of this process' environment: measurements, and the truth."""
+    """Windows on the machine of this process' environment: measurements and truth."""
     from workbench.measurement import session
 
     truth = ctypes.CDLL(str(path))

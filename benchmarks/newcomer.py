@@ -1,14 +1,14 @@
-"""A newcomer's first session, played in headless Chromium: minutes from the clone to a held setting and to
-Apply, seconds from Run to the first live point, and what is hard to read or to reach.
+"""A new user's first session in headless Chromium: minutes from the clone to a held setting and to Apply,
+seconds from Run to the first live point, and parts that are hard to read or to reach.
 
     python -m benchmarks.newcomer [--json FILE] [--quick]
 
-A fresh clone and `make lab`'s environment, notebook 01 to the first result, notebook 00 to a saving in one's
-own training, notebook 04 to a held setting. Then notebook 05 to Apply and Undo, to its end, where all panels
-live, and to a sweep after an Apply in the same kernel. With --quick the present environment is in for it, and
-one width and theme for six. The time in which looks are counted is no newcomer's. `summary`: `minutes`,
-`first_point_s`, `own_saving` (per cent, and its error), `axe_serious`, `overlaps`, `private_words`, `errors`
-(cells and parts that failed).
+It starts with a fresh clone and `make lab`'s environment. Notebook 01 runs to the first result, notebook 00
+to a saving in one's own training, notebook 04 to a held setting. Notebook 05 runs to Apply and Undo, to its
+end, where all panels are live, and to a sweep after an Apply in the same kernel. --quick uses the present
+environment, and one width and theme instead of six. The time for checks of the page does not count.
+`summary`: `minutes`, `first_point_s`, `own_saving` (per cent, and its error), `axe_serious`, `overlaps`,
+`private_words`, `errors` (cells and parts that failed).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def environment(directory: Path) -> float:
 
 
 class Newcomer:
-    """Runs cells one after the other, and counts failures and illegible texts."""
+    """Runs cells one after the other, and counts errors and unreadable parts."""
 
     def __init__(self, lab: Any, page: Any, looks: Any, views: tuple[tuple[int, str], ...]) -> None:
         self.lab, self.page, self.looks, self.views = lab, page, looks, views
@@ -88,7 +88,7 @@ class Newcomer:
                 self.errors.append(f"{notebook.path.stem} cell {cell}: {each['ename']}: {each['evalue']}")
 
     def look(self, notebook: Any) -> None:
-        """Count overlapping texts and findings of axe-core."""
+        """Count text that overlaps, and axe-core's findings."""
         began_s = time.monotonic()
         for width, theme in self.views:
             self.page.set_viewport_size({"width": width, "height": 1400})

@@ -1,10 +1,10 @@
-"""What measuring costs: opening and closing windows, the sampling process, start-up, and the user's cell.
+"""Cost of measurements: opening and closing windows, the sampling process, start-up, and the user's cell.
 
-Windows are timed next to ZeusMonitor (PyPI `zeus`) on the same simulated GPUs in turns; both pay for the same
-counter reads. The sampling process is watched from outside (time to the first sample, memory, CPU), on eight
-simulated GPUs whose NVML is Python. With gcc it also uses the C library of the tests, whose calls cost as
-much as those of a driver. The user's cell runs in a kernel, in pairs with and without `%%energy --live`, with
-a front end that sends hello and reads every message.
+Windows alternate with those of ZeusMonitor (PyPI `zeus`) on the same simulated GPUs; both pay for the same
+counter reads. The sampling process is measured from outside: time to the first sample, memory, CPU. It
+samples eight simulated GPUs whose NVML is Python. If gcc is available, it also samples the C library of the
+tests, whose calls cost as much as a driver call without a driver. The user's cell runs in a kernel, in pairs
+with and without `%%energy --live`, with a front end that sends hello and reads every message.
 
     python -m benchmarks.overhead [--json FILE] [--quick]
 """

@@ -1,4 +1,4 @@
-"""Whether confidences are probabilities, and whether stated uncertainties are right: pure functions over
+"""Checks that confidences are probabilities, and that stated uncertainties are right: pure functions over
 scored cases.
 """
 

@@ -1,6 +1,6 @@
-"""Cases with known periods: the traces of `--data DIR`, and those of our own simulator, in one shape.
+"""Cases with known periods: the traces of `--data DIR`, and those of our own simulator, in one format.
 
-A detector is given `Case.trace` and nothing else. The truth is in `Case.truth`, which only the scorer reads.
+A detector gets only `Case.trace`. The truth is in `Case.truth`, which only the scorer reads.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The truth of a case. Every period is a range of seconds, a point where it is one number.
+    """The truth of a case. Every period is a range of seconds, of zero length for one number.
 
     Attributes:
         periodic: Whether there are iterations at all.
         observable: Whether the sensor can show them.
-        iteration: Mean and median of the iteration's length; of a drift the one range from its first to its
-            last quarter.
+        iteration: Mean and median of the iteration's length; for a drift the range from its first to its last
+            quarter.
         levels: The other true levels: "micro-step", "super-cycle" (a stall every k-th iteration), "cycle"
             (evaluation, checkpoint).
         mean_s: Mean length of an iteration.
@@ -59,11 +59,11 @@ class Case:
 def load_cases(data: Path) -> list[Case]:
     """The cases of a directory laid out as `shared/data/period` (or of its parent).
 
-    Files are found by parts of their names: `*traces*.parquet`, `*truth*.csv`, `*iters*.npz` (without which
-    no cycle of evaluations or checkpoints is known).
+    Files are found by their names: `*traces*.parquet`, `*truth*.csv`, `*iters*.npz` (without it, cycles of
+    evaluations or checkpoints are unknown).
 
     Raises:
-        UsageError: there are no traces, or no truth.
+        UsageError: There are no traces, or no truth.
     """
     directory = data / "period" if (data / "period").is_dir() else data
     traces, truth = _newest(directory, "*traces*.parquet"), _newest(directory, "*truth*.csv")

@@ -22,7 +22,7 @@ REFRESHES = 2.2  # a period must span so many refreshes to be seen
 def trainings(
     detect: Detector, cards: tuple[str, ...] = CARDS, sizes: int = SIZES, seed: int = 5
 ) -> list[dict[str, Any]]:
-    """One row per card, workload and batch size: truth and result."""
+    """One row per card, workload and batch size: truth and detection."""
     from workbench.simulation.catalogue import WORKLOADS
 
     rng = random.Random(seed)

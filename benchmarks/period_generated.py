@@ -47,9 +47,8 @@ def scored(detect: Detector, cases: Iterator[Case]) -> list[Row]:
 
 
 def nested(count: int, tries: int = 3000) -> list[Case]:
-    """Jobs like recorded data-parallel trainings with checkpoints: polled at 0.1 s, steps of 0.2-0.7 s
-    inside optimizer steps of 2-7 s inside checkpoint cycles of 13-50 s. Drawn by rejecting dissimilar
-    ones."""
+    """Jobs like recorded data-parallel trainings with checkpoints: polled at 0.1 s, steps of 0.2-0.7 s inside
+    optimizer steps of 2-7 s inside checkpoint cycles of 13-50 s. Other jobs are rejected."""
     from benchmarks.fixtures.traces import random_case
 
     kept: list[Case] = []

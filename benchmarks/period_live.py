@@ -1,8 +1,8 @@
-"""Beats in a running measurement: how soon the tracker separates them from true periods.
+"""Beats in a running measurement: time until the tracker separates them from true periods.
 
 A hidden iteration makes a beat with a slow sensor that has an energy counter, or with a slow poll of a fast
-sensor without one, which may be asked to look at another pace. Each beat has a twin: an iteration that truly
-takes as long as the beat seems to, seen through the same sensor. Seeds start with `SEED`.
+sensor without one, whose polling interval can be changed. Each beat has a twin: an iteration with the
+apparent length of the beat, sampled by the same sensor. Seeds start with `SEED`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def live(rng: np.random.Generator, *, beat: bool) -> Live:
 
 
 def rows_of(job: Live, rng: np.random.Generator, from_s: float, to_s: float, poll_s: float) -> Array:
-    """Samples of a job by a sampler that polls every `poll_s`, first at `from_s`."""
+    """Samples of a job, polled every `poll_s`, first at `from_s`."""
     times = np.arange(from_s, to_s + 1e-9, poll_s) + np.abs(rng.normal(0, 0.0003, 1))
     rows = np.zeros(len(times), ROWS)
     for name in ROWS.names or ():
@@ -79,7 +79,7 @@ def rows_of(job: Live, rng: np.random.Generator, from_s: float, to_s: float, pol
 
 
 def follow(job: Live, rng: np.random.Generator) -> dict[str, Any]:
-    """A tracker's history of a job: when it first named its apparent period, doubted it, and followed it."""
+    """A tracker's answers on a job: when it first named its apparent period, doubted it, and followed it."""
     tracker, poll_s, asked_s, since_s = PeriodTracker(), job.poll_s, None, 0.0
     row: dict[str, Any] = {"seen_s": job.seen_s, "named_s": None, "doubted_s": None, "followed_s": None}
     at_s = next_s = 0.2

@@ -7,7 +7,7 @@
 below the shorter to 5 % above the longer of its first and last quarter. By this rule the same of GPOEO's
 published answers are exact as in their labels.
 
-The summary's keys (shares 0..1; "observable" cases are those whose period the sensor can show):
+Keys of the summary (shares 0..1; "observable" cases are those whose period the sensor can show):
 
 * `iteration_exact`: observable cases whose level named "iteration" is exact, whether or not it is sure.
 * `level_exact`: observable cases whose most certain period is exact or within 5 % of another true
@@ -25,13 +25,13 @@ The summary's keys (shares 0..1; "observable" cases are those whose period the s
     level.
 * `unobservable_claims`: periodic cases that cannot be observed, with a sure and wrong iteration
     (`unobservable_wrong` counts them).
-* `rhythm_sure`: observable cases on which it is sure that there is a period, in any role;
-    `rhythm_wrong`: of those, the period is no true level.
-* `role_sure`: observable cases on which it is sure what that period is (the iteration, or a cycle of hidden
-    iterations); `role_wrong`: of those, it is no such thing.
-* `unobservable_sure_wrong`: periodic cases that cannot be observed, with any sure claim that is wrong: of a
-    period that is no true level, or of a role that it has not.
-* `crashes`: cases on which it raised an error. `cpu_ms`: mean CPU time a trace.
+* `rhythm_sure`: observable cases on which it is sure of a period with any role. `rhythm_wrong`: of those, the
+    period is no true level.
+* `role_sure`: observable cases on which it is sure of the period's role (the iteration, or a cycle of hidden
+    iterations). `role_wrong`: of those, the role is wrong.
+* `unobservable_sure_wrong`: periodic cases that cannot be observed, with any sure and wrong claim:
+    of a period that is no true level, or of a wrong role.
+* `crashes`: cases on which it raised an error. `cpu_ms`: mean CPU time per trace.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ Detector = Callable[[pl.DataFrame], Periods]
 
 
 class Answer(NamedTuple):
-    """A detector's answer to a case, and its CPU time."""
+    """A detector's answer on a case, and its CPU time."""
 
     periods: Periods
     cpu_s: float
@@ -238,7 +238,7 @@ def score(case: Case, answer: Answer) -> Row:
 
 
 def summarise(rows: Sequence[Row]) -> dict[str, Any]:
-    """The required figures, from scored cases; None without cases."""
+    """The overall figures from scored cases; None if there are no cases for a figure."""
     seen = [row for row in rows if row.observable]
     sure = [row for row in seen if row.sure]
     hidden = [row for row in rows if row.periodic and not row.observable]

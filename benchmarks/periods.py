@@ -3,9 +3,8 @@ the simulated GPU.
 
     python -m benchmarks.periods [--data DIR] [--json FILE] [--plots DIR] [--quick]
 
-`period_scores` describes the scores. Every detector sees time, power and utilisations, and nothing
-of the truth. About five minutes on one core; with `--quick` a sixth of the traces and a tenth of the rest,
-and no pictures.
+`period_scores` defines the scores. Every detector gets time, power and utilisations, and no truth. About five
+minutes on one core; with `--quick` a sixth of the traces and a tenth of the rest, and no pictures.
 """
 
 from __future__ import annotations
@@ -214,7 +213,7 @@ def on_grammar(count: int) -> dict[str, Any]:
 
 
 def on_live(count: int) -> dict[str, Any]:
-    """Beats and periods in a running measurement: which is recognised as which, and how soon."""
+    """Beats and periods in a running measurement: their separation and its delay."""
     told = live.beats(count)
     print(f"\nLive, beats and periods of the same length: {_scalars(told)}")
     return told
@@ -315,7 +314,7 @@ def through_the_gpu(quick: bool) -> dict[str, Any]:
 
 
 def limits(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Aims next to measured values; values that this run could not measure are left out."""
+    """Promised values next to measured ones; figures without a measurement in this run are missing."""
     ours, made_up = result["summary"].get("ours", {}), result["generated"]
     soon, cpu = result.get("until_sure", {}), result["cpu"]
     covered = made_up["calibration"]["coverage"]["covered"]

@@ -1,16 +1,16 @@
-"""How well the simulator's physics foretells measured time and power.
+"""Accuracy of the simulator's physics in predicting measured time and power.
 
     python -m benchmarks.physics [--data DIR] [--json FILE] [--quick]
 
-For every Zeus NSDI'23 power-limit trace found (`zeus/summary_power_*.csv`, any GPU), the card's five
-numbers are fitted on cifar100, librispeech and squad; then, for each configuration, four numbers on every
-second limit, and the limits between are predicted. Two predictions without physics use the same limits: a
-straight line between them, and "time does not change, power is the smaller of the limit and the power at the
-highest limit". The workloads imagenet, movielens and sentiment140 never take part in a card's own numbers and
-are averaged apart.
+The data are all Zeus NSDI'23 power-limit traces (`zeus/summary_power_*.csv`, any GPU). The card's five
+numbers are fitted on cifar100, librispeech and squad. Then, for each configuration, four numbers are fitted
+on every second limit, and the limits between are predicted. For comparison there are two predictions without
+physics from the same limits. One is a straight line between them. The other has constant time, and the
+smaller of the limit and the power at the highest limit. Card numbers do not depend on imagenet, movielens and
+sentiment140, which are averaged separately.
 
-The batch-size laws of the catalogue are compared with the same traces where the catalogue has the card; those
-were fitted to all of a trace, and, apart, refitted on every second batch size to foretell the others.
+The batch-size laws of the catalogue are compared with the same traces if the catalogue has the card. They
+were fitted to all of a trace and, separately, refitted on every second batch size to predict the others.
 """
 
 from __future__ import annotations

@@ -8,15 +8,14 @@ through the energy estimate and the period detection that measure a real GPU: it
 refreshes where the sampler would have noted them. Columns of CSV: `time_s, gpu, power_w, energy_j`, and where
 known `sm_active, nvlink_bytes_s, phase`. A file that cannot be used is listed with the reason.
 
-Windows of each length begin and end where the complete counter was seen to change. A window with a gap of the
-recording in it is left out. The truth is the difference of the counter there.
+Windows of each length begin and end at observed changes of the complete counter. A window with a gap of the
+recording in it is removed. The truth is the difference of the counter there.
 
 power
-    What a reading averages goes by the card that the file's name has, and is 25 ms where it has none.
-    The counter is withheld. Its sensor may be calibrated otherwise: power is scaled by the ratio of both over
-    the recording, which is reported (`counter_over_power`). A change of the counter may have happened at any
-    time since the read before, at most `COUNTER_S` ago. This is added to the bar, as it is an error of the
-    truth.
+    The card in the file's name determines the averaging window of a reading; 25 ms without a card.
+    The counter is withheld. Its sensor may have another calibration: power is scaled by the ratio of both
+    over the recording, which is reported (`counter_over_power`). A change of the counter may have happened at
+    any time since the previous read, at most `COUNTER_S` ago. The bar includes this error of the truth.
 every 2nd, every 5th
     Of the readings of power and counter, only these are replayed.
 

@@ -1,13 +1,13 @@
-"""Recurring jobs on Zeus' published traces: what finding the batch size and the power limit costs, and what
-it saves.
+"""Recurring jobs on Zeus' published traces: cost of the search for the batch size and the power limit, and
+its saving.
 
     python -m benchmarks.recurring [--data DIR] [--json FILE] [--plots DIR] [--quick] [--seeds N] [--gp-seeds
         N] [--only NAME ...]
                                    [--jobs N] [--generator NAME] [--generator-seed N] [--workers N]
 
-Every policy is charged for all that it requests: runs, stopped runs, retries, slices. Regret is in runs of
-the best fixed configuration: cumulative cost / its expected cost - recurrences. Random jobs come from a
-generator in `fixtures`, the second where it is there.
+A policy pays for everything that it requests: runs, stopped runs, retries, profiling windows. Regret is in
+runs of the best fixed configuration: cumulative cost / its expected cost - recurrences. Random jobs come from
+a generator in `fixtures`, the second if it is available.
 """
 
 from __future__ import annotations

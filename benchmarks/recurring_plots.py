@@ -1,4 +1,4 @@
-"""Pictures of the replay as small SVG files: cost so far, over the cost of the best configuration.
+"""Pictures of the replay as small SVG files: cumulative cost over the cost of the best configuration.
 
 python -m benchmarks.recurring_plots RESULT.json [DIR]
 """

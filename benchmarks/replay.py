@@ -87,8 +87,8 @@ class Job:
         )
 
     def measured_at(self, arm: int, column: int) -> int:
-        """The column itself, or the nearest limit at which the batch size was measured, which replaces any
-        other limit.
+        """The column itself, or the nearest limit with a measurement of the batch size, which replaces the
+        requested one.
         """
         there = np.flatnonzero(~np.isnan(self.epoch_time_s[arm]))
         limits = np.asarray(self.space.power_limits_w)
@@ -206,12 +206,12 @@ class World:
 
 @dataclass
 class Bill:
-    """What one contestant paid, by recurrence, and what it chose in the end of each.
+    """Costs of one contestant by recurrence, and its final choice in each.
 
-    `luck` is the cost of unstoppable runs beyond the mean of their configuration, which is chance.
-    Zero on average, so costs without it separate policies with fewer seeds. `runs` are all that a
-    recurrence took, `tries` its different batch sizes. `lost` are recurrences that ended without the target:
-    each is charged a training, and is billed what another recurrence costs in the mean.
+    `luck` is the cost of runs that could not be stopped beyond the mean of their configuration, which no
+    policy can influence. It is zero on average, so costs without it separate policies with fewer seeds.
+    `runs` are all runs of a recurrence, `tries` its different batch sizes. `lost` are recurrences that ended
+    without the target: each is charged a training, at the mean cost of another recurrence.
     """
 
     cost: list[float] = field(default_factory=list)
@@ -240,8 +240,8 @@ def replay(
     """Let a policy run a recurring job.
 
     Args:
-        evidence: Its prior knowledge, from other jobs.
-        swap: From that recurrence on the job is another one (drift).
+        evidence: Earlier knowledge from other jobs.
+        swap: Recurrence from which on the job is another one (drift).
         profile_by_epoch: Profile as Zeus' simulator does, the first epoch split equally over the limits.
     """
     world = World(job, seed, recurrences)

@@ -138,8 +138,8 @@ class OptunaPeer(_Told):
 
 
 class GridSearch(_Told):
-    """Every batch size once, outwards from the default. A direction ends where one fails. Then the cheapest
-    for good.
+    """Every batch size once, outwards from the default. A direction ends at a failure. Afterwards always the
+    cheapest.
     """
 
     def __init__(self, beta: float = 2.0) -> None:

@@ -113,8 +113,8 @@ def compare(random: RandomJob, seed: int) -> dict[str, float]:
 
 
 def safe_over_default(random: RandomJob, seeds: int) -> tuple[float, float]:
-    """The most, from the fifth recurrence on, that safe mode has cost over the default on the same draws, of
-    the mean over seeds of all costs so far. Also the same of the default on other draws, which is chance.
+    """Highest cost of safe mode over the default with the same random seeds, from the fifth recurrence on, of
+    the mean over seeds of all costs so far. Also the same of the default with other seeds, which is chance.
     """
 
     def spent(policy: BatchSizePolicy, first: int = 0) -> np.ndarray:

@@ -1,9 +1,9 @@
 """The simulator: how fast it is, and how its sensors compare with readings of real cards.
 
 A million simulated seconds of training are stepped (ResNet-50 on a V100, no sampling). The sensor model is
-laid over the known load of the polls in `sensors/`. The results are, for each card, the window that explains
-the readings best, the update period found in them, and R2 and RMSE of the model's readings against the real
-ones. Power and time against measured power limits are in `benchmarks.physics`.
+applied to the known load of the polls in `sensors/`. For each card, the results are the window that explains
+the readings best, the detected update period, and R2 and RMSE of the model's readings against the real ones.
+Power and time against measured power limits are in `benchmarks.physics`.
 
     python -m benchmarks.simulator [--data DIR] [--json FILE] [--quick]
 """

@@ -201,8 +201,8 @@ def main() -> None:
     args = arguments(__doc__ or "")
     cost = measure_online_cost(60.0 if args.quick else 600.0)
     print(
-        f"{cost['us_per_sample']:.0f} us a sample while following, {cost['us_per_sample_in_vain']:.0f} "
-        f"without success; at most 50 are wanted"
+        f"{cost['us_per_sample']:.0f} us per sample while following, {cost['us_per_sample_in_vain']:.0f} in "
+        "failed searches; at most 50 are wanted"
     )
     rows = time_to_sure(simulated(30.0 if args.quick else 90.0))
     for job, row in zip(JOBS, rows, strict=True):

@@ -15,26 +15,31 @@ iterations at the default setting:
 
 bound_kept_marked, bound_kept_unmarked
     Share of the jobs that took at most 5 % longer than at the default setting.
+
 worst_slowdown_over_bound
     The largest slowdown, less 0.05; below zero where all jobs keep it.
+
 saving_covered
     Share of the jobs whose report is right: the true saving (J) is within the reported interval, or the
     report has no saving. `saving_reported` is the number of jobs with an interval, `saving_covered_reported`
     the share of those that cover the truth, `saving_claimed` the number whose interval excludes zero. The
     reported joules are compared with those of the whole job, times the sensor's gain, which no software can
-    know. Time that the tuner does not count must therefore save nothing, or the interval must include it.
+    know. So time that the tuner does not count must save nothing, or the interval must include it.
+
 worse_by_1_percent
     Jobs that used over 1 % more energy than at the default setting, and were not faster.
+
 share_of_oracle_marked, share_of_oracle_unmarked
     Energy saved over what the oracle saves, summed over jobs. The oracle knows the tables. It holds the
     setting of least energy within 5 % from the first iteration of each part on. Unmarked: the jobs whose
     iteration lasts longer than five refreshes of the sensor (`_all` has all unmarked jobs).
+
 false_retunes_per_job
     Re-tunes without a change of the work, per job. The first one after a change is right.
 
-`methods` compares the tuner with others on the same jobs. They are computed from the tables. They know facts
-unknown in practice: when the work changes, and where iterations end. This flatters them. The energies that
-they measure have a standard error of 1 %.
+`methods` compares the tuner with others on the same jobs. They are computed from the tables. They know the
+times of work changes and the ends of iterations, which are unknown in practice. This flatters them. The
+energies that they measure have a standard error of 1 %.
 
 limit 75 %, 80 %, 90 %
     A fixed share of the default power limit.
@@ -262,7 +267,7 @@ def others(job: TrueJob) -> dict[str, list[float]]:
 
 
 class Bill:
-    """A part of a tuned job: iterations run in order, at their true cost."""
+    """A part of a tuned job: iterations are consumed in order, at their true cost."""
 
     def __init__(self, job: TrueJob, part: Part, salt: str) -> None:
         self.job, self.part = job, part

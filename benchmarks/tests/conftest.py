@@ -1,4 +1,4 @@
-"""Shared by the tests of the benchmarks and the others."""
+"""Fixtures that the tests of the benchmarks share with the others."""
 
 from tests.conftest import (  # noqa: F401
     c_nvml,

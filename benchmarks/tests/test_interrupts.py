@@ -1,4 +1,5 @@
-"""The trials of the benchmark of interrupts: they interrupt at their places, and list changes."""
+"""The trials of the benchmark of interrupts: they interrupt at the named place, and find remaining changes.
+"""
 
 from __future__ import annotations
 

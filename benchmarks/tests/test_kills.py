@@ -58,7 +58,7 @@ def test_a_kill_of_both_is_restored_by_the_next_start_which_says_so(changed: Non
 
 
 def test_an_unreported_change_is_silent_and_a_reported_one_is_not(changed: None) -> None:
-    """No journal is left for the next start: it was lost with the home. The default does."""
+    """The next start has no journal of the changes, because it ended with the home. It knows the default."""
     outcome = kills.trial(3, 0, Surrounding("all gone", ("watchdog", "kernel"), home_goes=True))
     assert (outcome.restored_by, outcome.silent, outcome.told) == ("", False, True)
     assert "workbench restore --all" in outcome.said[0]

@@ -1,5 +1,4 @@
-"""Truth on a driver of other authors: the summary, and the report without such a driver.
-"""
+"""Truth on a third-party driver: the summary, and the report without such a driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The books of the online benchmark: the reported costs of a job untuned, and with the best setting, are its
+"""The accounts of the online benchmark: reported costs of a job, untuned and with the best setting, are its
 true costs.
 """
 

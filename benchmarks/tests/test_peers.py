@@ -1,7 +1,6 @@
-"""Programs that know nothing of the workbench, unmodified, on a simulated machine that trains.
+"""Unmodified programs without knowledge of the workbench, on a simulated machine that trains.
 
-They find its GPU through the dynamic linker, as they would find a driver's, and their results agree with the
-truth.
+They find its GPU through the dynamic linker, like a driver's, and their figures agree with the truth.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Bench:
                              ENVIRONMENT_VARIABLE: str(machine.state.path)}
 
     def run(self, *arguments: str) -> str:
-        """Output of a Python program that runs while the GPU trains."""
+        """The output of a Python program that runs while the GPU trains."""
         with subprocess.Popen(
             [sys.executable, *arguments],
             env=self._environment,
@@ -51,10 +50,10 @@ class Bench:
         return out
 
     def truth_j(self, begun: list[float], ended: list[float]) -> tuple[float, float]:
-        """The least and most that the counter can show for a window whose edges were read somewhere within
-        these times.
+        """The lowest and highest possible counter difference of a window whose edges were read within these
+        times.
 
-        It moves in steps: its value is as old as its update period at most.
+        The counter moves in steps: its value is at most one update period old.
         """
         state = self.machine.state
         step_s, gain = state.card(0, "counter_update_s"), self.machine.gain(0)

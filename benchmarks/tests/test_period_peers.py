@@ -1,4 +1,4 @@
-"""The known detectors of the period benchmark find true periods, and none where there is none."""
+"""The known detectors of the period benchmark find true periods, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings of any shape are examined or reported, and the figures are right."""
+"""Recordings of any shape are examined or reported, and the figures count correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second generator of recurring jobs: its promises for each job and its families."""
+"""The second generator of recurring jobs: properties of each job and of its families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces in which something was not recorded: the rest is replayed, and nothing waits for ever."""
+"""Traces with missing records: the existing ones are replayed, and no replay waits for ever."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SIZE, LIMIT, NAME = pl.col("batch_size"), pl.col("power_limit"), pl.col("dataset
 
 
 class Cheapest(DefaultBatchSize):
-    """Asks for a slice at the lowest limit of 16, and then for a run of it at the best limit."""
+    """Requests a profiling window at the lowest limit of 16, and then a run of it at the best limit."""
 
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         if not evidence.slices:

@@ -1,4 +1,4 @@
-"""Cards made of measurements answer with their measurements, at the driver's interface too."""
+"""Cards made of measurements return the measured values, through the driver interface too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The jobs of `benchmarks.truth` cost as in their tables, and its figures are right."""
+"""The jobs of `benchmarks.truth` cost as much as their tables state, and its figures count correctly."""
 
 from __future__ import annotations
 
