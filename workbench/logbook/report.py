@@ -154,7 +154,7 @@ def answer(
         f"<span style='opacity:.7'>{html.escape(name)}</span> <b>{html.escape(value)}</b></span>"
         for name, value in facts)
     energy, bracket, errors = format_measured(m.energy_j, m.energy_uncertainty_j).partition(" (")
-    rows = [(level.setting, format_energy(level.each_j, None), format_seconds(level.each_s), level.count)
+    rows = [(level.setting, format_energy(level.each_j, None), format_seconds(level.each_s), f"{level.count}")
             for level in _under_settings(m)]
     more = [(f"{len(rows) - MOST_SETTINGS} more in the details", "", "", "")]
     settings = table(("setting", "energy per iteration", "time per iteration", "iterations"),

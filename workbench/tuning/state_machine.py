@@ -21,11 +21,9 @@ from ..errors import Transient, UsageError, WorkbenchError
 from ..experiments.evidence import keep
 from ..experiments.iteration_sources import MarkedIterations
 from ..measurement.meter import Meter
-from ..search.objective import Objective
+from ..search.objective import Objective, check_objective, check_slowdown
 from .options import (
     TuningRequest,
-    check_objective,
-    check_slowdown,
     objective_name,
     objective_text,
 )

@@ -14,7 +14,7 @@ def make_policy(name: str | BatchSizePolicy = "knowledge-gradient") -> BatchSize
     cost of the default.
     """
     if hasattr(name, "ask"):
-        return name  # type: ignore[return-value]
+        return name
     match str(name):
         case "knowledge-gradient":
             return KnowledgeGradient()
