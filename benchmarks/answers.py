@@ -253,7 +253,7 @@ def logs(count: int) -> dict[str, float]:
             periods = find_periods(found["0"])
             step = periods.iteration
             if periods.sure and step:
-                right[any(abs(step.seconds / each - 1) < 0.05 for each in levels)] += 1
+                right[any(abs(step.period_s / each - 1) < 0.05 for each in levels)] += 1
     return {"joules_inside": inside / count, "joules_within_1_percent": narrow / count,
             "median_half_width": float(np.median(widths)), "false_periods": 200 * right[False] / count,
             "right_periods": 200 * right[True] / count}

@@ -474,7 +474,7 @@ def make_tuner(session: Any, job: Job, method: str, model: Any) -> Any:
         over=job.over,
         search=method,
         model=model,
-        earlier=False,
+        warm_start=False,
     )
 
 

@@ -122,7 +122,7 @@ class _Thread:
         self.cpu_s = 0.0
         self.by_state: dict[str, float] = {}
         self.states: list[str] = []
-        self._tuner = Tuner(session.meter, earlier=False)
+        self._tuner = Tuner(session.meter, warm_start=False)
         self._advance, self._tuner.advance = self._tuner.advance, self._counted
         self._driver = TunerThread(self._tuner)
 

@@ -221,7 +221,7 @@ def _end(machine: Machine, hand: manual.ManualControl, found_w: float, text: lis
         return "silent"
     if (_limit_w(machine), _locked_mhz(machine)) == (found_w, 0):
         return "reported the changed setting, and restored it when the GPU answered again"
-    said_so = any(f"left alone at {_limit_w(machine):g} W" in each for each in [*text, hand.left])
+    said_so = any(f"left alone at {_limit_w(machine):g} W" in each for each in [*text, hand.not_restored])
     return (
         "kept another program's setting, and reported it"
         if said_so and not _locked_mhz(machine)

@@ -25,7 +25,7 @@ rng = np.random.default_rng(0)
 time_s = rng.uniform(1.0, 4.0, COUNT)
 energy_j = 100.0 / time_s * (1.0 + rng.exponential(0.3, COUNT)) + 20.0 * time_s
 knobs = {"power_limit_w": rng.permutation(COUNT) / 10, "batch_size": rng.integers(16, 512, COUNT)}
-points = pl.DataFrame({"time_s": time_s, "energy_j": energy_j, "energy_sd_j": 0.001 * energy_j, **knobs})"""
+points = pl.DataFrame({"time_s": time_s, "energy_j": energy_j, "energy_se_j": 0.001 * energy_j, **knobs})"""
 BUSY = """import time
 end, n = time.monotonic() + 600, 0
 while time.monotonic() < end and panel.chosen is not None:

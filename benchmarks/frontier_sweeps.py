@@ -66,7 +66,7 @@ def problems(data: Path, least: int = LEAST_POINTS, most: int = 10**9) -> dict[s
 
 
 def ours(space: pl.DataFrame, tell: Tell, seed: int) -> Visit:
-    search = FrontierSearch(space, worth=0.0, rng=np.random.default_rng(seed))
+    search = FrontierSearch(space, min_gain=0.0, rng=np.random.default_rng(seed))
     while (step := search.ask()) is not None:
         yield step.row
         search.tell(step.row, *tell(step.row))

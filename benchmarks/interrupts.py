@@ -48,7 +48,7 @@ CELLS = {
     "a tuned statement": f"%energy --tune {QUICK} 6 * 7",
     "a tuned cell that runs twice": f"%%energy --tune {QUICK} -r 2\npass",
     "a setting in a tuned cell":
-        f"%%energy --tune {QUICK}\nwith workbench.applied(power_limit_w=150, gpus=0): pass",
+        f"%%energy --tune {QUICK}\nwith workbench.gpu_settings(power_limit_w=150, gpus=0): pass",
     "tuning in a measured cell": f"%%energy {QUICK}\nwith workbench.tune(): pass",
     "tuning in a cell": "with workbench.tune(): pass",
 }

@@ -167,7 +167,7 @@ def frontiers(quick: bool) -> dict[str, float]:
 def _informed(
     known: Sequence[tuple[np.ndarray, np.ndarray]], space: pl.DataFrame, tell: Tell, seed: int
 ) -> Iterator[int]:
-    search = FrontierSearch(space, worth=0.0, rng=np.random.default_rng(seed))
+    search = FrontierSearch(space, min_gain=0.0, rng=np.random.default_rng(seed))
     knobs = space.drop("batch_size", strict=False)
     depths = np.abs(np.log(knobs.to_numpy() / knobs.to_numpy().max(axis=0))).max(axis=1)
     search.assume(PlacedCurve(*curve, RUN_SD, "an earlier run", depths) for curve in known)

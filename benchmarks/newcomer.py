@@ -40,10 +40,10 @@ SAVED = re.compile(r"saved \(([\d.]+) ± ([\d.]+) %\)")
 SAYS = "() => [...document.querySelectorAll('.workbench-tuner .workbench-saved')].at(-1)?.textContent"
 DEAD = """() => [...document.querySelectorAll('.jp-OutputArea-output.jupyter-widgets')]
   .filter((each) => !each.querySelector('.workbench-panel, .jupyter-widget-tab')).length"""
-SWEEP = """workbench.control().apply(workbench.Setting(power_limit_w=150))
+SWEEP = """workbench.gpu_control().apply(workbench.Setting(power_limit_w=150))
 swept = workbench.sweep(lambda batch_size: train(10), {"power_limit_w": [125, 200]}, progress=False)
 assert len(swept.points) == 2, swept
-workbench.control().undo()"""
+workbench.gpu_control().undo()"""
 APPLIED = "() => [...document.querySelectorAll('.workbench-frontier')].at(-1)?.applied"
 
 

@@ -123,7 +123,7 @@ def run(
     cycles = np.diff([event.start_s for event in job.events])
     cycle = [(float(cycles.mean()), float(cycles.mean()))] if len(cycles) else []
     top = max(periods.levels, key=lambda level: level.confidence, default=None)
-    error = abs(found.seconds - mean_s) / mean_s if found else math.nan
+    error = abs(found.period_s - mean_s) / mean_s if found else math.nan
     return {
         "card": machine.cards[0],
         "workload": workload.key,
@@ -132,11 +132,11 @@ def run(
         "seconds": end_s - start_s,
         "true_s": mean_s,
         "observable": mean_s >= REFRESHES * refresh_s,
-        "found_s": found.seconds if found else None,
+        "found_s": found.period_s if found else None,
         "uncertainty_s": found.uncertainty_s if found else None,
         "relative_error": error,
-        "right": found is not None and within(found.seconds, iteration),
-        "level_right": top is not None and within(top.seconds, [*iteration, *cycle]),
+        "right": found is not None and within(found.period_s, iteration),
+        "level_right": top is not None and within(top.period_s, [*iteration, *cycle]),
         "sure": periods.sure,
         "confidence": found.confidence if found else 0.0,
         "reason": periods.reason,

@@ -91,7 +91,7 @@ def until_sure(detect: Detector, cases: Sequence[Case]) -> list[dict[str, Any]]:
             periods = detect(case.first(seconds).trace)
             if periods.sure:
                 right = periods.iteration is not None and within(
-                    periods.iteration.seconds, case.truth.iteration
+                    periods.iteration.period_s, case.truth.iteration
                 )
                 row["first_sure_right"] = (
                     right if row["first_sure_right"] is None else row["first_sure_right"]

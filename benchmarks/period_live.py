@@ -95,7 +95,7 @@ def follow(job: Live, rng: np.random.Generator) -> dict[str, Any]:
         if at_s - since_s >= OBEYED_S:
             poll_s = max(asked_s, 0.01) if asked_s is not None else job.poll_s
         level = followed(tracker.periods)
-        if level is not None and within(level.seconds, ranges, 0.06) and row["named_s"] is None:
+        if level is not None and within(level.period_s, ranges, 0.06) and row["named_s"] is None:
             row["named_s"] = at_s
         if "aliasing" in tracker.periods.reason and row["doubted_s"] is None:
             row["doubted_s"] = at_s

@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from benchmarks.period_cases import Case, Range, Truth, from_generated, load_cases, stratified
-from workbench.records import Level, Periods
+from workbench.records import DetectedPeriod, Periods
 
 __all__ = [
     "Answer",
@@ -150,7 +150,7 @@ def single(period_s: float | None, periodic: bool) -> Periods:
     """The answer of a detector that knows one period and yes or no."""
     if period_s is None or not math.isfinite(period_s) or period_s <= 0:
         return Periods(reason="no period")
-    level = Level("iteration", float(period_s), math.nan, 1.0 if periodic else 0.0, 0.0, math.nan)
+    level = DetectedPeriod("iteration", float(period_s), math.nan, 1.0 if periodic else 0.0, 0.0, math.nan)
     return Periods((level,), sure=periodic, reason="" if periodic else "not periodic")
 
 
@@ -170,16 +170,16 @@ def true_level(seconds: float, truth: Truth) -> str | None:
     return next((name for name, ranges in truth.levels.items() if within(seconds, ranges)), None)
 
 
-def rightly_named(level: Level, truth: Truth) -> bool:
+def rightly_named(level: DetectedPeriod, truth: Truth) -> bool:
     """Whether a level is within 5 % of a true one of its own kind; every true level above the iteration is
     a "cycle".
     """
     if level.name == "iteration":
-        return within(level.seconds, truth.iteration)
+        return within(level.period_s, truth.iteration)
     if level.name == "micro-step":
-        return within(level.seconds, truth.levels.get("micro-step", ()))
+        return within(level.period_s, truth.levels.get("micro-step", ()))
     return any(
-        within(level.seconds, ranges) for name, ranges in truth.levels.items() if name.endswith("cycle")
+        within(level.period_s, ranges) for name, ranges in truth.levels.items() if name.endswith("cycle")
     )
 
 
@@ -199,11 +199,11 @@ def score(case: Case, answer: Answer) -> Row:
     iteration = periods.iteration
     top = rhythm = periods.rhythm  # the level that is there most certainly, whatever its role
     ordered = sorted(periods.levels, key=lambda level: (level is not top, -level.rhythm))
-    others = [level for level in ordered[1:] if true_level(level.seconds, truth) is None]
+    others = [level for level in ordered[1:] if true_level(level.period_s, truth) is None]
     label, strict = "none", False
     if iteration is not None:
-        found = true_level(iteration.seconds, truth)
-        missed = None if found == "iteration" else factor(iteration.seconds, truth)
+        found = true_level(iteration.period_s, truth)
+        missed = None if found == "iteration" else factor(iteration.period_s, truth)
         label = "exact" if found == "iteration" else found or missed or "other"
         strict = missed is not None
     return Row(
@@ -213,15 +213,15 @@ def score(case: Case, answer: Answer) -> Row:
         periodic=truth.periodic,
         observable=truth.periodic and truth.observable,
         truth_s=truth.mean_s,
-        iteration_s=iteration.seconds if iteration else None,
+        iteration_s=iteration.period_s if iteration else None,
         iteration_confidence=iteration.confidence if iteration else 0.0,
         uncertainty_s=iteration.uncertainty_s if iteration else None,
-        top_s=top.seconds if top else None,
+        top_s=top.period_s if top else None,
         top_name=top.name if top else "",
         sure=periods.sure,
         iteration_exact=label == "exact",
-        level_exact=top is not None and true_level(top.seconds, truth) is not None,
-        step_exact=top is not None and true_level(top.seconds, truth) in ("iteration", "micro-step"),
+        level_exact=top is not None and true_level(top.period_s, truth) is not None,
+        step_exact=top is not None and true_level(top.period_s, truth) in ("iteration", "micro-step"),
         label=label,
         strict_factor=strict,
         levels=len(ordered),
@@ -231,7 +231,7 @@ def score(case: Case, answer: Answer) -> Row:
         cpu_s=answer.cpu_s,
         reason=periods.reason,
         rhythm_sure=periods.rhythm_sure,
-        rhythm_right=rhythm is not None and true_level(rhythm.seconds, truth) is not None,
+        rhythm_right=rhythm is not None and true_level(rhythm.period_s, truth) is not None,
         role_sure=periods.role_sure,
         role_right=rhythm is not None and rightly_named(rhythm, truth),
     )

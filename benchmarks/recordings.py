@@ -357,7 +357,7 @@ def period_rows(part: pl.DataFrame) -> Iterator[dict[str, Any]]:
         return
     found = find_periods(part.select("time_s", "power_w"))
     iteration = found.iteration
-    found_s = None if iteration is None else iteration.seconds
+    found_s = None if iteration is None else iteration.period_s
     for name, seconds in true_s.items():
         ratios = [1.0] if name == "phase" else [
             ratio for number in range(1, MULTIPLES + 1) for ratio in (number, 1 / number)

@@ -147,7 +147,7 @@ def time_to_sure(
             tracker.feed(part)
             level = tracker.periods.iteration
             sure = tracker.periods.sure and level is not None
-            right = level is not None and sure and bool(abs(level.seconds / true_s - 1) <= within)
+            right = level is not None and sure and bool(abs(level.period_s / true_s - 1) <= within)
             wrong = wrong or (sure and not right and since_s is None)
             since_s = float(part["time_s"][-1]) if right and since_s is None else since_s
         results.append(
@@ -158,7 +158,7 @@ def time_to_sure(
                 "sure": tracker.periods.sure,
                 "right": right,
                 "wrong_first": wrong,
-                "said_s": tracker.periods.iteration.seconds if tracker.periods.iteration else None,
+                "said_s": tracker.periods.iteration.period_s if tracker.periods.iteration else None,
                 "state": tracker.state,
             }
         )

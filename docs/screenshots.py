@@ -72,7 +72,7 @@ def train(run):
             workbench.step()
             if run.should_stop():
                 return
-        run.epoch(accuracy.after_epoch())
+        run.report(accuracy.after_epoch())
 home = Path(tempfile.mkdtemp())
 job = workbench.RecurringJob("nightly", [64, 128, 256, 512, 1024], 1024, target=0.6, storage=home / "runs.db", max_epochs=60, seed=1)
 """
@@ -94,7 +94,7 @@ session = workbench.simulate("V100", stepped=True)
 def train(batch_size):
     return sum(batch_size for _ in example_training("imagenet", iterations=12, batch_size=batch_size))
 space = {"batch_size": [64, 128, 256], "power_limit_w": range(100, 251, 25)}
-found = workbench.sweep(train, space, budget=12, executor=HereExecutor(), progress=False)
+found = workbench.sweep(train, space, n_trials=12, executor=HereExecutor(), progress=False)
 """
 CHOOSE = """workbench.panels.frontier(found, unit="sample", per_epoch=1_281_167, epochs=90, name="imagenet", max_slowdown=0.1)"""
 TUNED = """%%energy train --tune --max-slowdown 5 OVER

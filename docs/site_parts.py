@@ -22,14 +22,17 @@ MARKER = re.compile(r"<!-- made from the code: ([\w-]+) -->")
 
 # The public names of `workbench`, by what one does with them. A test holds that none is missing.
 API = {
-    "Measure": "measure track step phase work trace_of iterations_of BlockResult Track Measurement GpuMeasurement "
+    "Measure": "measure track step phase work trace_of iterations_of BlockResult TrackedLoop Measurement "
+    "GpuMeasurement "
         "IterationSummary SegmentedIterations",
     "Compare and report": "compare EnergyComparison waste report verify EnergyStatement log_to read_log",
-    "Find iterations": "find_periods Periods Level",
-    "GPUs and settings": "devices open_device Device Limits Setting Configuration applied control simulate",
-    "Tune and search": "tune Tuning TuningResult sweep Sweep Observation frontier choose RecurringJob Recurrence "
+    "Find iterations": "find_periods Periods DetectedPeriod",
+    "GPUs and settings": "devices open_device Device Limits Setting Configuration gpu_settings gpu_control "
+    "simulate",
+    "Tune and search": "tune Tuning TuningResult sweep Sweep Observation frontier best_configuration "
+    "RecurringJob JobRun "
         "example_training",
-    "Share a GPU": "share Shared",
+    "Share a GPU": "share SharingResult",
     "Show": "show",
     "Errors": "WorkbenchError",
 }

@@ -90,14 +90,14 @@ def add_measuring(options: argparse.ArgumentParser) -> None:
                          help="how much longer it may take with --tune (default: 5)")
     options.add_argument("--over", choices=("power", "clocks", "both"),
                          help="what --tune may set (default: both)")
-    options.add_argument("--earlier", action="store_true", default=None,
+    options.add_argument("--warm-start", action="store_true", default=None,
                          help="--tune begins with what earlier runs of this label, and other jobs on this "
                               "GPU, have measured; the events list them")
 
 
 def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:
     """What `--tune` asks of a tuner; None without it. Raises BadOptions for values that make no sense."""
-    names = ("objective", "max_slowdown", "over", "earlier")
+    names = ("objective", "max_slowdown", "over", "warm_start")
     given = [name for name in names if getattr(found, name) is not None]
     if not found.tune:
         if given:
@@ -110,7 +110,7 @@ def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:
     if objective not in OBJECTIVES:
         raise BadOptions(f"--objective {objective} is unknown{near(objective, OBJECTIVES)}")
     slowdown = 0.05 if found.max_slowdown is None else found.max_slowdown / 100
-    opted = {"earlier": True} if found.earlier else {}
+    opted = {"warm_start": True} if found.warm_start else {}
     return {"objective": objective, "max_slowdown": slowdown, "over": over} | opted
 
 

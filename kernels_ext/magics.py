@@ -166,7 +166,7 @@ class EnergyMagics(Magics):
                 for label in labels:
                     Store().find(label)  # its error names the unknown one
                 ways = found.names
-            pairs = {} if found.paired is None else {"pairs": found.paired}
+            pairs = {} if found.paired is None else {"max_pairs": found.paired}
             return compare(*ways, labels=found.names, gpus=found.gpus, **pairs)
         except (WorkbenchError, BadOptions) as error:
             raise UsageError(str(error)) from error

@@ -201,7 +201,7 @@ class Running:
         self._tuning = None
         if self._clocks is not None:
             self._clocks.finish()
-        return result.text, bool(result.left)
+        return result.text, bool(result.not_restored)
 
     def _restore(self) -> list[str]:
         if self._view is not None:

@@ -117,9 +117,9 @@ def test_a_sweep_of_too_many_candidates_is_refused_at_once() -> None:
 @pytest.mark.parametrize(
     ("act", "text"),
     [
-        (lambda: workbench.choose(ValueError("x")), "time_s and energy_j"),  # type: ignore[arg-type]
-        (lambda: workbench.choose(POINTS, default=[1]), "is no Configuration"),  # type: ignore[arg-type]
-        (lambda: workbench.choose(POINTS.with_columns(time_s=pl.lit([[1.0]]))), "time_s and energy_j are numbers"),
+        (lambda: workbench.best_configuration(ValueError("x")), "time_s and energy_j"),  # type: ignore[arg-type]
+        (lambda: workbench.best_configuration(POINTS, default=[1]), "is no Configuration"),  # type: ignore[arg-type]
+        (lambda: workbench.best_configuration(POINTS.with_columns(time_s=pl.lit([[1.0]]))), "time_s and energy_j are numbers"),
         (lambda: workbench.sweep(len, {"batch_size": [1]}, order=np.array([])), "the order is"),  # type: ignore[arg-type]
         (lambda: workbench.trace_of(7), "7 is no measurement"),  # type: ignore[arg-type]
         (lambda: workbench.iterations_of([None]), "is no measurement"),  # type: ignore[arg-type]

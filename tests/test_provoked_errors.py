@@ -75,7 +75,7 @@ def measured(label: str = "train", **options: Any) -> workbench.BlockResult:
 
 
 def applied(*setting: Any, **knobs: Any) -> None:
-    with workbench.applied(*setting, **knobs):
+    with workbench.gpu_settings(*setting, **knobs):
         pass
 
 
@@ -84,7 +84,7 @@ def job(**options: Any) -> workbench.RecurringJob:
 
 
 def without_block() -> None:
-    next(iter(job().attempts())).epoch(0.5)
+    next(iter(job().attempts())).report(0.5)
 
 
 def too_short() -> str:
@@ -142,9 +142,9 @@ def with_wandb_missing(place: Place) -> str:
 F = failing
 # Number of the mistake, GPUs of the machine, the mistake, and fragments of its answer.
 MISTAKES: list[tuple[str, str, Callable[[Place], Any], tuple[str, ...]]] = [
-    ("1", "V100", lambda _: F(without_block), ("run.epoch()", "with run:")),
+    ("1", "V100", lambda _: F(without_block), ("run.report()", "with run:")),
     ("2", "V100", lambda _: F(lambda: applied(200)), ("200 is not a Setting", "power_limit_w=200")),
-    ("3", "", lambda _: F(lambda: workbench.choose(PandasFrame())),  # type: ignore[arg-type]
+    ("3", "", lambda _: F(lambda: workbench.best_configuration(PandasFrame())),  # type: ignore[arg-type]
      ("Polars DataFrame", "pandas DataFrame", "from_pandas")),
     ("4 frontier", "", lambda _: F(lambda: workbench.frontier(PandasFrame())), ("Polars", "from_pandas")),
     ("4 periods", "", lambda _: F(lambda: workbench.find_periods(PandasFrame())),  # type: ignore[arg-type]
@@ -161,7 +161,7 @@ MISTAKES: list[tuple[str, str, Callable[[Place], Any], tuple[str, ...]]] = [
      ("0.05 %", "did you mean 5?")),
     ("10 magic", "V100", lambda p: p.shell("%%energy --tune --max-slowdown 0.05\nprint('has' 'run')"),
      ("did you mean 5?", "was not run")),
-    ("11", "", lambda _: F(lambda: workbench.choose(POINTS, max_slowdown=5)), ("500 %", "0 to 1", "0.05 (5 %)")),
+    ("11", "", lambda _: F(lambda: workbench.best_configuration(POINTS, max_slowdown=5)), ("500 %", "0 to 1", "0.05 (5 %)")),
     ("12", "V100", lambda p: p.shell("%%energy train --tuen\nprint('has' 'run')"),
      ("--tuen", "did you mean --tune?", "was not run")),
     ("13 name", "V100", lambda p: p.shell("%%energy -o 3x\nprint('has' 'run')"), ("-o 3x", "was not run")),
@@ -194,7 +194,7 @@ MISTAKES: list[tuple[str, str, Callable[[Place], Any], tuple[str, ...]]] = [
     ("28 other", "", lambda _: F(lambda: workbench.EnergyMonitor), ("'EnergyMonitor'", "dir(workbench)")),
     ("29", "V100", lambda _: F(lambda: measured().energy), ("did you mean energy_j?",)),  # type: ignore[attr-defined]
     ("30", "V100", lambda _: str(measured("fit").measurement), ("fit: ", " J (sensor")),
-    ("31 control", "V100", lambda _: str(workbench.control()), ("GPU 0", "250 W")),
+    ("31 control", "V100", lambda _: str(workbench.gpu_control()), ("GPU 0", "250 W")),
     ("31 run", "V100", lambda _: str(next(iter(job().attempts()))), ("nightly", "batch size 32")),
     ("32", "V100", lambda _: warned(lambda: in_measurement(lambda: workbench.work(tokens="many"))),  # type: ignore[arg-type]
      ("tokens='many'", "not counted", "0 or more")),

@@ -21,15 +21,15 @@ from workbench.simulation.training import TrainingJob
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 SIGNATURES = {
-    "applied": "(setting: 'Setting | None' = None, *, power_limit_w: 'float | None' = None, sm_clock_mhz: "
+    "gpu_settings": "(setting: 'Setting | None' = None, *, power_limit_w: 'float | None' = None, sm_clock_mhz: "
     "'int | None' = None, mem_clock_mhz: 'int | None' = None, gpus: 'Gpus' = None) -> "
     "'Iterator[tuple[Setting, ...]]'",
-    "choose": "(frame: 'pl.DataFrame', *, eta: 'float | None' = None, max_slowdown: 'float | None' = None, "
+    "best_configuration": "(frame: 'pl.DataFrame', *, eta: 'float | None' = None, max_slowdown: 'float | None' = None, "
     "default: 'Configuration | None' = None, max_power_w: 'float | None' = None) -> 'Configuration'",
     "compare": "(a: 'Work | Setting | str', b: 'Work | Setting | str', *, work: 'Work | None' = None, "
-    "labels: 'Sequence[str] | None' = None, smallest: 'float' = 0.02, budget_s: 'float' = 300.0, pairs: "
+    "labels: 'Sequence[str] | None' = None, min_effect: 'float' = 0.02, timeout_s: 'float' = 300.0, max_pairs: "
     "'int' = 200, gpus: 'Gpus' = None, seed: 'int | None' = None) -> 'EnergyComparison'",
-    "control": "(gpus: 'Gpus' = None) -> 'ManualControl'",
+    "gpu_control": "(gpus: 'Gpus' = None) -> 'ManualControl'",
     "devices": "(gpus: 'Gpus' = None) -> 'list[OpenGpu]'",
     "example_training": "(workload: 'str' = 'imagenet', *, iterations: 'int' = 40, batch_size: 'int | None' "
     "= None) -> 'Iterator[int]'",
@@ -44,20 +44,20 @@ SIGNATURES = {
     "report": "(*names: 'str', last: 'int | None' = None, label: 'str | None' = None, since: 'str | None' = "
     "None, pue: 'float | None' = None, location: 'str' = '', g_co2_per_kwh: 'float | None' = None, "
     "intensity_source: 'str' = '') -> 'EnergyStatement'",
-    "share": "(*jobs: 'Work | Sequence[Work]', gpus: 'Gpus' = 0, max_slowdown: 'float' = 0.2, seconds: "
+    "share": "(*jobs: 'Work | Sequence[Work]', gpus: 'Gpus' = 0, max_slowdown: 'float' = 0.2, stage_s: "
     "'float' = 10.0, rounds: 'int' = 2, until: 'str' = 'end', watch: 'bool' = True, watch_s: 'float' = 60.0, "
     "on_break: 'str' = 'stop', labels: 'Sequence[str] | None' = None, start_s: 'float' = 300.0, "
-    "grace_s: 'float' = 10.0, keep: 'bool' = True, say: 'Say | None' = <built-in function print>) -> 'Shared'",
+    "grace_s: 'float' = 10.0, keep: 'bool' = True, say: 'Say | None' = <built-in function print>) -> 'SharingResult'",
     "show": "(what: 'Any' = None) -> 'Any'",
     "simulate": "(cards: 'str | Sequence[str]' = (), *, recording: 'str | Path | None' = None, every_s: "
     "'float | None' = None, scale: 'float' = 1.0, stepped: 'bool' = False) -> 'Session'",
     "step": "() -> 'None'",
-    "sweep": "(work: 'Work', space: 'pl.DataFrame | Mapping[str, Sequence[float | None]]', budget: 'int | "
-    "None' = None, *, order: \"Literal['frontier', 'grid']\" = 'frontier', gpus: 'Gpus' = None, name: 'str | "
-    "None' = None, worth: 'float' = 0.002, seed: 'int' = 0, earlier: 'bool' = False, executor: "
+    "sweep": "(work: 'Work', space: 'pl.DataFrame | Mapping[str, Sequence[float | None]]', n_trials: 'int | "
+    "None' = None, *, order: \"Literal['frontier', 'grid']\" = 'frontier', gpus: 'Gpus' = None, label: 'str | "
+    "None' = None, min_gain: 'float' = 0.002, seed: 'int' = 0, warm_start: 'bool' = False, executor: "
     "'Executor | None' = None, progress: 'bool | Callable[[Sweep], None]' = True) -> 'Sweep'",
     "trace_of": "(measurement: 'Measurement | str') -> 'pl.DataFrame'",
-    "track": "(iterable: 'Iterable[T]', label: 'str' = '', *, gpus: 'Gpus' = None) -> 'Track[T]'",
+    "track": "(iterable: 'Iterable[T]', label: 'str' = '', *, gpus: 'Gpus' = None) -> 'TrackedLoop[T]'",
     "waste": "(what: 'Any' = None, *, label: 'str | None' = None, since: 'str | None' = None, last: "
     "'int | None' = None, tariff: 'Tariff' = Tariff(price_per_kwh=None, currency='EUR', g_co2_per_kwh=None)) "
     "-> 'Waste'",
@@ -66,7 +66,7 @@ SIGNATURES = {
     "tune": "(max_slowdown: 'float | None' = 0.05, *, objective: 'str | float | Objective' = 'energy', over: 'str' = "
     "'both', gpus: 'Gpus' = None, progress: 'Callable[[], float] | None' = None, search: 'str' = "
     "'model-guided', model: 'Any' = None, label: 'str' = '', recheck: 'bool' = True, "
-    "earlier: 'bool' = False) -> 'Tuning'",
+    "warm_start: 'bool' = False) -> 'Tuning'",
 }
 MADE = {  # types that a person makes, by their arguments
     "Configuration": "(setting: 'Setting' = Setting(power_limit_w=None, sm_clock_mhz=None, "
@@ -76,18 +76,18 @@ MADE = {  # types that a person makes, by their arguments
     "'float | None' = None, higher_is_better: 'bool' = True, max_epochs: 'int' = 100, policy: 'BatchSizePolicy | str | "
     "optuna.samplers.BaseSampler' = 'knowledge-gradient', power_limits_w: 'Sequence[float] | None' = None, "
     "gpus: 'Gpus' = None, meter: 'Meter | None' = None, seed: 'int | None' = None, accept_changes: 'bool' = "
-    "False, retries: 'int' = 20, earlier: 'bool' = False) -> 'None'",
+    "False, retries: 'int' = 20, warm_start: 'bool' = False) -> 'None'",
     "Setting": "(power_limit_w: 'float | None' = None, sm_clock_mhz: 'int | None' = None, mem_clock_mhz: "
     "'int | None' = None) -> None",
-    "Sweep": "(work: 'Work', space: 'pl.DataFrame | Mapping[str, Sequence[float | None]]', *, budget: 'int | "
+    "Sweep": "(work: 'Work', space: 'pl.DataFrame | Mapping[str, Sequence[float | None]]', *, n_trials: 'int | "
     "None' = None, order: \"Literal['frontier', 'grid']\" = 'frontier', executor: 'Executor | None' = None, "
-    "gpus: 'Gpus' = None, name: 'str | None' = None, worth: 'float' = 0.002, seed: 'int' = 0, "
-    "earlier: 'bool' = False) -> 'None'",
+    "gpus: 'Gpus' = None, label: 'str | None' = None, min_gain: 'float' = 0.002, seed: 'int' = 0, "
+    "warm_start: 'bool' = False) -> 'None'",
 }
 TYPES = {
-    "BlockResult", "Configuration", "Device", "EnergyComparison", "EnergyStatement", "GpuMeasurement", "IterationSummary", "Level", "Limits",
-    "Measurement", "Observation", "Periods", "Recurrence", "RecurringJob", "SegmentedIterations", "Setting",
-    "Shared", "Sweep", "Track", "Tuning", "TuningResult", "WorkbenchError",
+    "BlockResult", "Configuration", "Device", "EnergyComparison", "EnergyStatement", "GpuMeasurement", "IterationSummary", "DetectedPeriod", "Limits",
+    "Measurement", "Observation", "Periods", "JobRun", "RecurringJob", "SegmentedIterations", "Setting",
+    "SharingResult", "Sweep", "TrackedLoop", "Tuning", "TuningResult", "WorkbenchError",
 }
 MODULES = {"callbacks", "chosen", "cluster", "errors", "panels", "records", "simulation"}
 
@@ -194,13 +194,13 @@ def test_a_name_of_no_gpu_is_refused(two: Any, gpus: Any) -> None:
 
 def test_a_setting_is_applied_to_those_that_are_named_and_put_back(two: Any) -> None:
     before = [device.setting() for device in two.devices]
-    with workbench.applied(power_limit_w=150, gpus=1) as shown:
+    with workbench.gpu_settings(power_limit_w=150, gpus=1) as shown:
         assert shown == (workbench.Setting(150.0),)
         assert [device.setting().power_limit_w for device in two.devices] == [before[0].power_limit_w, 150.0]
-    with workbench.applied(workbench.Setting(200.0)):
+    with workbench.gpu_settings(workbench.Setting(200.0)):
         assert [device.setting().power_limit_w for device in two.devices] == [200.0, 200.0]
     assert [device.setting() for device in two.devices] == before
-    with pytest.raises(UsageError, match="what to set"), workbench.applied():
+    with pytest.raises(UsageError, match="what to set"), workbench.gpu_settings():
         pass
 
 
@@ -221,7 +221,7 @@ def results(two: Any, tmp_path: Path) -> dict[str, Any]:
 
     measured = []
     for limit_w in (150.0, 200.0, 250.0):
-        with workbench.applied(power_limit_w=limit_w, gpus=0), workbench.measure("<train>", gpus=0) as block:
+        with workbench.gpu_settings(power_limit_w=limit_w, gpus=0), workbench.measure("<train>", gpus=0) as block:
             train()
         measured.append(block.measurement)
     loop = workbench.track(TrainingJob("imagenet", batch_size=64, iterations=3), "loop", gpus=0)
@@ -231,7 +231,7 @@ def results(two: Any, tmp_path: Path) -> dict[str, Any]:
     run = job.recurrence()
     with run:
         train(3)
-        run.report(reached=True)
+        run.finish(reached=True)
 
     def work(batch_size: int) -> int:
         train(3)
@@ -250,7 +250,7 @@ def results(two: Any, tmp_path: Path) -> dict[str, Any]:
         "observation": workbench.Observation(configuration, measured[0]),
         "iterations": block.found, "summary": measured[0].iterations,
         "periods": workbench.find_periods(trace), "device": two.devices[0], "limits": two.devices[0].limits,
-        "session": two, "gpu": measured[0].gpus[0], "control": workbench.control(0),
+        "session": two, "gpu": measured[0].gpus[0], "control": workbench.gpu_control(0),
         "frontier": workbench.frontier(measured),
     }
 

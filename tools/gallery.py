@@ -73,7 +73,7 @@ def frontier() -> Any:
         return sum(batch_size for _ in batches)
 
     space = {"batch_size": [64, 128, 256], "power_limit_w": range(100, 251, 25)}
-    found = workbench.sweep(train, space, budget=12, executor=HereExecutor(), progress=False)
+    found = workbench.sweep(train, space, n_trials=12, executor=HereExecutor(), progress=False)
     return workbench.panels.frontier(
         found, unit="sample", per_epoch=1_281_167, epochs=90, name="imagenet", max_slowdown=0.1
     )
@@ -97,7 +97,7 @@ def recurring() -> Any:
                         workbench.step()
                         if run.should_stop():
                             break
-                    run.epoch(accuracy.after_epoch())
+                    run.report(accuracy.after_epoch())
     return workbench.panels.recurring(job)
 
 
@@ -130,7 +130,7 @@ def log() -> Any:
     _rest(2.0)
     runs = ("baseline", 250), ("baseline", 250), ("limited", 200), ("limited", 200), ("low", 150)
     for label, watts in runs:
-        with workbench.applied(power_limit_w=watts, gpus=0), workbench.measure(label):
+        with workbench.gpu_settings(power_limit_w=watts, gpus=0), workbench.measure(label):
             for _ in TrainingJob("imagenet", iterations=12):
                 workbench.step()
     return workbench.panels.log()

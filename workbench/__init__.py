@@ -21,7 +21,7 @@ The subpackages; each imports only those above it in this list:
 
 In a notebook: `%load_ext workbench`, then `%%energy` above a cell. In a script:
 
-    with workbench.applied(power_limit_w=250, gpus=0), workbench.measure("epoch") as result:
+    with workbench.gpu_settings(power_limit_w=250, gpus=0), workbench.measure("epoch") as result:
         train()
     workbench.show(result)                   # the panel for a result
 
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from .errors import WorkbenchError
     from .experiments.comparison import EnergyComparison, compare
     from .experiments.job import RecurringJob
-    from .experiments.recurrence import Recurrence
+    from .experiments.recurrence import JobRun
     from .experiments.sweep import Sweep, sweep
     from .experiments.workloads import example_training
     from .logbook.log_readers import read_log
     from .logbook.statement import EnergyStatement, report, verify
     from .logbook.waste import waste
-    from .measurement.api import applied, iterations_of, measure, trace_of, track
-    from .measurement.blocks import BlockResult, Track
+    from .measurement.api import gpu_settings, iterations_of, measure, trace_of, track
+    from .measurement.blocks import BlockResult, TrackedLoop
     from .measurement.marks import phase, step
     from .measurement.session import simulate
     from .measurement.sinks import log_to
@@ -57,31 +57,31 @@ if TYPE_CHECKING:
     from .periods.segment import SegmentedIterations
     from .records import (
         Configuration,
+        DetectedPeriod,
         GpuMeasurement,
         IterationSummary,
-        Level,
         Limits,
         Measurement,
         Observation,
         Periods,
         Setting,
     )
-    from .search.tradeoff import choose
+    from .search.tradeoff import best_configuration
     from .sharing import share
-    from .sharing.result import Shared
+    from .sharing.result import SharingResult
     from .tuning.api import Tuning, tune
-    from .tuning.manual import control
+    from .tuning.manual import gpu_control
     from .tuning.results import TuningResult
 
 __version__ = "0.1.0"
 __all__ = [
-    "BlockResult", "Configuration", "Device", "EnergyComparison", "EnergyStatement", "GpuMeasurement",
-    "IterationSummary", "Level", "Limits", "Measurement", "Observation", "Periods", "Recurrence",
-    "RecurringJob", "SegmentedIterations", "Setting", "Shared", "Sweep", "Track", "Tuning", "TuningResult",
-    "WorkbenchError", "applied", "choose", "compare", "control", "devices", "example_training",
-    "find_periods", "frontier", "iterations_of", "log_to", "measure", "open_device", "phase", "read_log",
-    "report", "share", "show", "simulate", "step", "sweep", "trace_of", "track", "tune", "verify", "waste",
-    "work",
+    "BlockResult", "Configuration", "DetectedPeriod", "Device", "EnergyComparison", "EnergyStatement",
+    "GpuMeasurement", "IterationSummary", "JobRun", "Limits", "Measurement", "Observation", "Periods",
+    "RecurringJob", "SegmentedIterations", "Setting", "SharingResult", "Sweep", "TrackedLoop",
+    "Tuning", "TuningResult", "WorkbenchError", "best_configuration", "compare", "devices",
+    "example_training", "find_periods", "frontier", "gpu_control", "gpu_settings", "iterations_of",
+    "log_to", "measure", "open_device", "phase", "read_log", "report", "share", "show", "simulate",
+    "step", "sweep", "trace_of", "track", "tune", "verify", "waste", "work",
 ]
 
 _NAMES = {  # by module
@@ -90,14 +90,14 @@ _NAMES = {  # by module
     "errors": "WorkbenchError",
     "experiments.comparison": "EnergyComparison compare",
     "experiments.job": "RecurringJob",
-    "experiments.recurrence": "Recurrence",
+    "experiments.recurrence": "JobRun",
     "experiments.sweep": "Sweep sweep",
     "experiments.workloads": "example_training",
     "logbook.log_readers": "read_log",
     "logbook.statement": "EnergyStatement report verify",
     "logbook.waste": "waste",
-    "measurement.api": "applied iterations_of measure trace_of track",
-    "measurement.blocks": "BlockResult Track",
+    "measurement.api": "gpu_settings iterations_of measure trace_of track",
+    "measurement.blocks": "BlockResult TrackedLoop",
     "measurement.marks": "phase step",
     "measurement.session": "simulate",
     "measurement.sinks": "log_to",
@@ -105,13 +105,13 @@ _NAMES = {  # by module
     "panels.show": "frontier show",
     "periods.detect": "find_periods",
     "periods.segment": "SegmentedIterations",
-    "records": "Configuration GpuMeasurement IterationSummary Level Limits Measurement "
+    "records": "Configuration GpuMeasurement IterationSummary DetectedPeriod Limits Measurement "
         "Observation Periods Setting",
-    "search.tradeoff": "choose",
+    "search.tradeoff": "best_configuration",
     "sharing": "share",
-    "sharing.result": "Shared",
+    "sharing.result": "SharingResult",
     "tuning.api": "Tuning tune",
-    "tuning.manual": "control",
+    "tuning.manual": "gpu_control",
     "tuning.results": "TuningResult",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

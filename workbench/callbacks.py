@@ -29,9 +29,9 @@ EVALUATION, CHECKPOINT = "evaluation", "checkpoint"
 
 
 class ReportedRun(Protocol):
-    """The recurring job to report to: a `Recurrence`, or a part of one."""
+    """The recurring job to report to: a `JobRun`, or a part of one."""
 
-    def epoch(self, metric: float | None = None) -> None: ...
+    def report(self, metric: float | None = None) -> None: ...
     def should_stop(self) -> bool: ...
 
 
@@ -66,7 +66,7 @@ class _Hooks:
         """A whole epoch has ended; whether to stop. Nothing is reported of one that was cut short."""
         if self._run is None or self._ended:
             return self._ended
-        self._run.epoch(self._value(metrics))
+        self._run.report(self._value(metrics))
         return self._asked()
 
     def _asked(self) -> bool:

@@ -221,7 +221,7 @@ def _share_arguments(commands: Commands) -> None:
                        help="which one (index, UUID, PCI id; default: %(default)s)")
     share.add_argument("--max-slowdown", type=cells.percent, default=20.0, metavar="PERCENT",
                        help="how much longer an iteration of each may take (default: %(default)g)")
-    share.add_argument("--seconds", type=float, default=10.0, metavar="S",
+    share.add_argument("--stage-s", type=float, default=10.0, metavar="S",
                        help="how long each stage is measured (default: %(default)g)")
     share.add_argument("--rounds", type=int, default=2, metavar="N",
                        help="how often each is measured alone (default: %(default)s)")
@@ -245,7 +245,7 @@ def _share(arguments: argparse.Namespace) -> int:
     try:
         sharing.share(
             *arguments.jobs, gpus=arguments.gpus, max_slowdown=arguments.max_slowdown / 100,
-            seconds=arguments.seconds, rounds=arguments.rounds, until=arguments.until,
+            stage_s=arguments.stage_s, rounds=arguments.rounds, until=arguments.until,
             on_break=arguments.on_break,
             say=_note,
         )

@@ -103,23 +103,23 @@ class Edge(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Level(HtmlFacts):
+class DetectedPeriod(HtmlFacts):
     """One period of a training job: its micro-step, iteration (optimizer step) or a cycle of many iterations.
 
     Attributes:
         name: Its role: "micro-step", "iteration" or "cycle" (evaluation, checkpoint, a stalling data loader).
-        seconds: The period.
-        uncertainty_s: Half width of a 90 % interval of `seconds`.
+        period_s: The period.
+        uncertainty_s: Half width of a 90 % interval of `period_s`.
         confidence: Calibrated probability, 0..1, that the period is right within 5 % and has the role in
             `name`.
-        phase_s: The moment of one boundary, on the trace's clock; others follow every `seconds`.
+        phase_s: The moment of one boundary, on the trace's clock; others follow every `period_s`.
         explained: Share 0..1 of the power's variance that a shape repeated with this period explains.
         rhythm: The same probability that the job has a period of this length in any role.
             `role` is how sure `name` is, given that the period is there.
     """
 
     name: str
-    seconds: float
+    period_s: float
     uncertainty_s: float
     confidence: float
     phase_s: float
@@ -150,7 +150,7 @@ class Periods(HtmlFacts):
         cycle_sure: Whether `rhythm` is known to be a cycle of iterations that the sensor cannot show.
     """
 
-    levels: tuple[Level, ...] = ()
+    levels: tuple[DetectedPeriod, ...] = ()
     sure: bool = False
     reason: str = ""
     longer_s: float | None = None
@@ -169,7 +169,7 @@ class Periods(HtmlFacts):
         return self.sure or self.cycle_sure
 
     @property
-    def rhythm(self) -> Level | None:
+    def rhythm(self) -> DetectedPeriod | None:
         """The level to rely on: the iteration if it is sure, else the most certain one."""
         if self.sure and self.iteration is not None:
             return self.iteration
@@ -182,21 +182,21 @@ class Periods(HtmlFacts):
         )
 
     @property
-    def iteration(self) -> Level | None:
+    def iteration(self) -> DetectedPeriod | None:
         """The level that is the training iteration (optimizer step)."""
         return self._level("iteration")
 
     @property
-    def micro_step(self) -> Level | None:
+    def micro_step(self) -> DetectedPeriod | None:
         """The level that is a forward and backward pass within an iteration."""
         return self._level("micro-step")
 
     @property
-    def cycle(self) -> Level | None:
+    def cycle(self) -> DetectedPeriod | None:
         """The level of several iterations: evaluations, checkpoints."""
         return self._level("cycle")
 
-    def _level(self, name: str) -> Level | None:
+    def _level(self, name: str) -> DetectedPeriod | None:
         return next((level for level in self.levels if level.name == name), None)
 
 
@@ -282,7 +282,7 @@ class IterationSummary(HtmlFacts):
 
     Attributes:
         count: How many iterations the means are over; 0 where none was found, then `reason` explains it.
-        seconds: Mean time of one; `seconds_uncertainty` the half width of its 95 % interval.
+        time_s: Mean time of one; `time_uncertainty_s` the half width of its 95 % interval.
         energy_j: Mean energy of one, all GPUs together; `energy_uncertainty_j` the half width of its 95 %
             interval, with the spread from iteration to iteration and the measurement's own error.
         source: "marks" (reported by the training), "detected" (from the power trace), or "none".
@@ -292,8 +292,8 @@ class IterationSummary(HtmlFacts):
     """
 
     count: int
-    seconds: float | None = None
-    seconds_uncertainty: float | None = None
+    time_s: float | None = None
+    time_uncertainty_s: float | None = None
     energy_j: float | None = None
     energy_uncertainty_j: float | None = None
     source: str = "none"

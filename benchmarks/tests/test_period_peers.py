@@ -27,7 +27,7 @@ def test_a_peer_finds_a_clear_period(name: str, period_s: float) -> None:
     found = period_peers.detectors()[name](wave(period_s))
     assert found.sure
     assert found.iteration is not None
-    assert found.iteration.seconds == pytest.approx(period_s, rel=0.05)
+    assert found.iteration.period_s == pytest.approx(period_s, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["fft", "acf", "nsdf", "yin", "lomb_scargle", "autoperiod", "odpp"])

@@ -27,7 +27,7 @@ from benchmarks.period_scores import (
     within,
 )
 from workbench.errors import UsageError
-from workbench.records import Level, Periods
+from workbench.records import DetectedPeriod, Periods
 from workbench.simulation.machine import Machine
 
 DATA = data_directory() / "period"
@@ -41,15 +41,15 @@ TRUTH = Truth(
 
 def level(
     seconds: float, confidence: float = 0.9, name: str = "iteration", uncertainty_s: float = 0.01
-) -> Level:
-    return Level(name, seconds, uncertainty_s, confidence, 0.0, 0.5)
+) -> DetectedPeriod:
+    return DetectedPeriod(name, seconds, uncertainty_s, confidence, 0.0, 0.5)
 
 
 def case(truth: Truth = TRUTH, trace: pl.DataFrame = EMPTY, family: str = "plain", name: str = "1") -> Case:
     return Case(name, family, "sensor", trace, truth)
 
 
-def scored(*levels: Level, sure: bool = True, truth: Truth = TRUTH) -> Row:
+def scored(*levels: DetectedPeriod, sure: bool = True, truth: Truth = TRUTH) -> Row:
     return score(case(truth), Answer(Periods(levels, sure=sure), 0.004))
 
 

@@ -31,7 +31,7 @@ CELLS = {
     "more": "%%energy train\ntrain(80)",
     "stopped": "%%energy train\ntrain(80, stop=20)",
     "tuned": "%%energy train --tune\ntrain(150)",
-    "limited": "%%energy limited\nwith workbench.applied(Setting(power_limit_w=150)):\n    train(40)",
+    "limited": "%%energy limited\nwith workbench.gpu_settings(Setting(power_limit_w=150)):\n    train(40)",
     "sweep": """found = workbench.sweep(lambda size: train(25, size), {"batch_size": [64, 128]}, order="grid", name="sweep",
     executor=HereExecutor(), progress=False)""",
     "log": "%energy_log",

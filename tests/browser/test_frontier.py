@@ -44,7 +44,7 @@ import polars as pl, workbench
 from workbench.tariff import Tariff
 rows = [(20 / (w / 300) ** 0.35 * (1 + 0.1 * (b == 32)), 5.0 * w + 3000, 20.0, float(w), b, b == 64 or w % 40 == 0)
         for b in (32, 64) for w in range(100, 301, 20)]
-points = pl.DataFrame(rows, orient="row", schema=["time_s", "energy_j", "energy_sd_j", "power_limit_w", "batch_size", "measured"])
+points = pl.DataFrame(rows, orient="row", schema=["time_s", "energy_j", "energy_se_j", "power_limit_w", "batch_size", "measured"])
 heard = []
 """
 OPEN = """panel = workbench.panels.frontier(points, unit="epoch", epochs=90, tariff=Tariff(0.3, "EUR", 400), max_slowdown=0.1)

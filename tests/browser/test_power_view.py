@@ -212,7 +212,7 @@ def test_a_view_of_a_kernel_that_hears_nothing_moves_all_the_same_and_says_what_
     made.until(f"it.points[0] > {first['points'][0]} + 20")
     assert made.count(1) is None
     typed = made.page.locator(".workbench-typed").text_content()
-    assert typed == 'with workbench.applied(power_limit_w=250, gpus="0"):'
+    assert typed == 'with workbench.gpu_settings(power_limit_w=250, gpus="0"):'
     made.enough()
     made.finish(1)
 

@@ -50,7 +50,7 @@ def train(run):
             workbench.step()
             if run.should_stop():
                 return
-        run.epoch(accuracy.after_epoch())
+        run.report(accuracy.after_epoch())
 home = Path(tempfile.mkdtemp())
 job = RecurringJob("nightly", [64, 128, 256, 512, 1024], 1024, target=0.6, storage=home / "runs.db", max_epochs=60, seed=1)
 """

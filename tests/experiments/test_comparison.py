@@ -90,7 +90,7 @@ def test_one_logged_run_each_is_compared_by_label_and_not_by_time(machine: Machi
 
 
 def test_the_budget_ends_it(machine: Machine) -> None:
-    found = workbench.compare(job(machine, 200), job(machine, 180), budget_s=5.0, seed=1)
+    found = workbench.compare(job(machine, 200), job(machine, 180), timeout_s=5.0, seed=1)
     assert found.runs.height < 10
     assert "budget" in found.ended
 
@@ -106,7 +106,7 @@ def test_an_error_of_the_work_passes_and_what_was_measured_is_kept(machine: Mach
             raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        workbench.compare(fails, job(machine, 180), labels=("a", "b"), budget_s=50, seed=1)
+        workbench.compare(fails, job(machine, 180), labels=("a", "b"), timeout_s=50, seed=1)
     assert set(Store().log()["label"]) == {"a", "b"}
 
 
@@ -126,10 +126,10 @@ def test_labels_of_the_log_are_compared(machine: Machine) -> None:
     (print, "a", {}, "cannot be compared"),
     (Setting(), Setting(power_limit_w=200.0), {}, "give work="),
     (print, repr, {"work": print}, "work="),
-    (print, repr, {"smallest": 0.0}, "between 0 and 1"),
-    (print, repr, {"budget_s": -1.0}, "above 0"),
+    (print, repr, {"min_effect": 0.0}, "between 0 and 1"),
+    (print, repr, {"timeout_s": -1.0}, "above 0"),
     (print, repr, {"labels": ["ab"]}, "two names"),
-    (print, repr, {"pairs": 1}, "at least 2 pairs"),
+    (print, repr, {"max_pairs": 1}, "at least 2 pairs"),
 ])
 def test_invalid_arguments_are_refused(
     machine: Machine, a: object, b: object, options: dict[str, object], text: str

@@ -117,26 +117,26 @@ def test_another_card_is_elsewhere_and_a_simulated_one_teaches_no_real_one(mine:
 def test_a_recurring_job_teaches_a_tuned_cell_and_a_sweep(mine: session.Session) -> None:
     job = RecurringJob("train", [256, 1024], 1024, target=0.6, seed=1, max_epochs=30)
 
-    def train(run: recurrence.Recurrence) -> None:
+    def train(run: recurrence.JobRun) -> None:
         machine = attached()
         while not run.should_stop():
             for _ in TrainingJob("cifar100", run.batch_size, machine=machine, seed=int(run.epochs)):
                 workbench.step()
                 if run.should_stop():
                     return
-            run.epoch(0.1 * (run.epochs + 1))
+            run.report(0.1 * (run.epochs + 1))
 
     job.run(train)
     (curve,) = known_job("train", device(mine)).same
     assert curve.batch_size == 1024
     assert curve.source.startswith("a recurring job")
     assert curve.costs.keys() <= {Setting(power_limit_w=limit) for limit in job.space.power_limits_w}
-    running = Sweep(work, {"batch_size": [1024], "power_limit_w": LIMITS_W}, name="train", earlier=True)
+    running = Sweep(work, {"batch_size": [1024], "power_limit_w": LIMITS_W}, label="train", warm_start=True)
     assert "a recurring job" in running.note
     assert running.note.endswith("tried first")
-    assert not Sweep(work, {"batch_size": [1024], "power_limit_w": LIMITS_W}, name="train").note
+    assert not Sweep(work, {"batch_size": [1024], "power_limit_w": LIMITS_W}, label="train").note
     assert not Sweep(
-        work, {"batch_size": [512, 256], "power_limit_w": LIMITS_W}, name="train", earlier=True
+        work, {"batch_size": [512, 256], "power_limit_w": LIMITS_W}, label="train", warm_start=True
     ).note
 
 
@@ -144,9 +144,9 @@ def test_a_tuned_cell_teaches_a_sweep_and_is_left_out_where_it_is_wrong(mine: se
     space = {"power_limit_w": [*LIMITS_W]}
 
     def measured(**options: Any) -> Sweep:
-        return sweep(work, space, executor=HereExecutor(), progress=False, earlier=True, **options)
+        return sweep(work, space, executor=HereExecutor(), progress=False, warm_start=True, **options)
 
-    plain = measured(name="plain")
+    plain = measured(label="plain")
     table = {row["power_limit_w"]: row for row in plain.points.to_dicts()}
     top = table[250.0]
     keep("right", device(mine), [((1.0, 1.0), {
@@ -156,7 +156,7 @@ def test_a_tuned_cell_teaches_a_sweep_and_is_left_out_where_it_is_wrong(mine: se
     keep("wrong", device(mine), [((1.0, 1.0), {
         Setting(power_limit_w=limit): (1.0, limit / 250.0) for limit in LIMITS_W[:-1]
     })])
-    right, wrong = measured(name="right"), measured(name="wrong")
+    right, wrong = measured(label="right"), measured(label="wrong")
     least = min(table.values(), key=lambda row: row["energy_j"])["power_limit_w"]
     assert right.points["power_limit_w"].to_list()[:2] == [least, 250.0]  # both ends of what is known
     assert wrong.points["power_limit_w"].to_list()[0] == 125.0
@@ -185,12 +185,12 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
 
     monkeypatch.setattr(recurrence, "PowerProfile", Profile)
     for earlier in (True, False):
-        run = RecurringJob("train", [64], target=0.6, earlier=earlier).recurrence()
+        run = RecurringJob("train", [64], target=0.6, warm_start=earlier).recurrence()
         with run:
             assert run.profile is not None
             (running,) = [each for each in run.job.study.attempts if not each.ended]
             assert running.reason.endswith(message) is earlier
-            run.report(reached=True)
+            run.finish(reached=True)
         assert run.reason.endswith(message) is earlier
         assert run.attempt.reason.endswith(message) is earlier
     assert given[0] == pytest.approx(np.array(found))

@@ -21,7 +21,7 @@ import pytest
 
 import workbench
 from workbench.errors import MeasurementError, NoDriver, StoreError, UsageError
-from workbench.experiments.job import Recurrence, RecurringJob
+from workbench.experiments.job import JobRun, RecurringJob
 from workbench.experiments.power_profiling import default_limits_w
 from workbench.measurement import session as sessions
 from workbench.measurement.meter import Meter
@@ -47,7 +47,7 @@ def machine(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> Iterator[M
 
 
 def train(
-    run: Recurrence, machine: Machine, *, need: dict[int, int] = EPOCHS, gpu: int | tuple[int, ...] = 0
+    run: JobRun, machine: Machine, *, need: dict[int, int] = EPOCHS, gpu: int | tuple[int, ...] = 0
 ) -> None:
     """ShuffleNetV2 on CIFAR-100: its metric rises in a straight line to the target."""
     done = 0
@@ -57,7 +57,7 @@ def train(
             if run.should_stop():
                 return
         done += 1
-        run.epoch(min(TARGET * done / need[run.batch_size], 0.61))
+        run.report(min(TARGET * done / need[run.batch_size], 0.61))
 
 
 def limit_w(machine: Machine, gpu: int = 0) -> float:
@@ -130,7 +130,7 @@ def test_what_a_run_has_cost_so_far_is_what_the_gpu_drew_and_takes_as_long_to_te
         for number in range(12):
             TrainingJob("cifar100", 1024, machine=machine, seed=number).run()
             fetched_s.append(0.0)
-            run.epoch(0.1)
+            run.report(0.1)
             now_s = machine.clock()
             assert run.attempt.time_s == pytest.approx(now_s - start_s)
             true_j = machine.true_energy_j(0, start_s, now_s) * machine.gain(0)
@@ -152,11 +152,11 @@ def test_without_samples_a_run_counts_what_its_counter_has_risen_by(machine: Mac
     with nightly.recurrence() as run:
         machine.step(10.0)
         workbench.work(samples=8)
-        run.epoch(0.1)
+        run.report(0.1)
         assert run.attempt.energy_j == gpu.energy_j() - before_j > 0.0
         machine.step(10.0)
         workbench.work(samples=8)
-        run.report(reached=True)
+        run.finish(reached=True)
     assert run.measurement is not None
     assert run.measurement.energy_j == gpu.energy_j() - before_j
     assert [(each.name, each.amount) for each in run.measurement.work] == [("samples", 16.0)]
@@ -201,8 +201,8 @@ def test_epochs_alone_are_enough(machine: Machine, job: Made) -> None:
     with nightly.recurrence() as run:
         for number in range(14):
             TrainingJob("cifar100", 1024, machine=machine, seed=number).run()
-            run.epoch(0.3)
-        run.report(reached=True)
+            run.report(0.3)
+        run.finish(reached=True)
     assert run.profile is not None
     assert run.profile.frame()["measured"].sum() >= 3
     (attempt,) = nightly.study.attempts
@@ -219,7 +219,7 @@ def test_pauses_between_iterations_are_not_in_the_profile(machine: Machine, job:
             for _ in TrainingJob("cifar100", 1024, machine=machine, iterations=10, seed=number):
                 workbench.step()
             machine.step(6.0)
-        run.report(reached=True)
+        run.finish(reached=True)
     assert run.profile is not None
     found = run.profile.frame()
     begin_s = machine.clock()
@@ -238,14 +238,14 @@ def test_several_gpus_have_one_limit_and_one_sum(
     nightly = RecurringJob("two", [512], 512, target=TARGET, seed=1)
     observed: set[tuple[float, float]] = set()
 
-    def both(run: Recurrence) -> None:
+    def both(run: JobRun) -> None:
         done = 0
         while not run.should_stop():
             for _ in TrainingJob("cifar100", 512, machine=two, gpu=(0, 1), seed=done):
                 workbench.step()
                 observed.add((limit_w(two, 0), limit_w(two, 1)))
             done += 1
-            run.epoch(0.61 if done > 12 else 0.1)
+            run.report(0.61 if done > 12 else 0.1)
 
     start_s = two.clock()
     run = nightly.run(both)
@@ -272,8 +272,8 @@ def test_the_limit_that_was_there_before_is_put_back(machine: Machine, job: Made
             for _ in TrainingJob("cifar100", 1024, machine=machine, seed=number):
                 run.step()
                 observed.add(limit_w(machine))
-            run.epoch(0.1)
-        run.report(reached=True)
+            run.report(0.1)
+        run.finish(reached=True)
     assert len(observed) > 2
     assert limit_w(machine) == 225.0
     with pytest.raises(KeyError), nightly.recurrence() as run:  # noqa: PT012
@@ -309,7 +309,7 @@ def test_an_end_without_report_counts_as_failed(machine: Machine, job: Made) -> 
     assert (attempt.state, attempt.epochs) == ("failed", 1.0)
     with nightly.recurrence() as run:
         machine.step(5.0)
-        run.report(reached=True)
+        run.finish(reached=True)
     assert [a.state for a in nightly.study.attempts] == ["failed", "reached"]
     assert {a.recurrence for a in nightly.study.attempts} == {0}  # the second was a retry
 
@@ -329,7 +329,7 @@ def test_a_run_that_is_not_worth_going_on_is_stopped(machine: Machine, job: Made
 def test_an_error_of_the_training_goes_through_and_is_learned(machine: Machine, job: Made) -> None:
     nightly = job()
 
-    def bug(run: Recurrence) -> None:
+    def bug(run: JobRun) -> None:
         machine.step(1.0)
         raise ZeroDivisionError("a bug")
 
@@ -349,13 +349,13 @@ def test_a_run_whose_energy_could_not_be_read_does_not_count_against_its_batch_s
     nightly = job(target=None)
     with nightly.recurrence() as run:
         machine.step(5.0)
-        run.report(reached=True)
+        run.finish(reached=True)
     monkeypatch.setattr(type(run.measurement), "energy_j", None)
     for batch_size in (512, 512, 512):
         with nightly.recurrence() as run:
             run.attempt = dataclasses.replace(run.attempt, batch_size=batch_size)
             machine.step(5.0)
-            run.report(reached=True)
+            run.finish(reached=True)
         assert run.reached
         assert "not be measured" in run.notes[-1]
         assert nightly.study.attempts[-1].state == "interrupted"
@@ -377,8 +377,8 @@ def test_a_database_that_cannot_be_reached_ends_no_training(
                     patched.setattr(nightly.study, "update", unreachable)
                     patched.setattr(nightly.study, "watch", unreachable)
                 machine.step(5.0)
-                run.epoch(0.3)
-        run.report(reached=True)
+                run.report(0.3)
+        run.finish(reached=True)
     assert (run.epochs, run.reached) == (4, True)
     assert [note for note in run.notes if "connection refused" in note] == [run.notes[0]]
     assert nightly.study.attempts[-1].epochs == 4
@@ -433,7 +433,7 @@ def test_a_killed_job_puts_the_limit_back_and_its_attempt_is_closed(
         for number, batch in enumerate(TrainingJob("cifar100", 1024, iterations=100000)):
             workbench.step()
             if number == 40:
-                run.epoch(0.1)
+                run.report(0.1)
                 print("begun", flush=True)
     """
     child = subprocess.Popen(
@@ -452,7 +452,7 @@ def test_a_killed_job_puts_the_limit_back_and_its_attempt_is_closed(
     assert nightly.study.evidence().spent_energy_j == killed.energy_j
     with nightly.recurrence() as run:  # it takes the GPU, whoever restored it
         assert run.attempt.recurrence == 0
-        run.report(reached=True)
+        run.finish(reached=True)
     assert limit_w(shared) == 250.0
     sessions.current().close()
 
@@ -478,7 +478,7 @@ def test_next_claims_what_recurrence_runs(machine: Machine, job: Made) -> None:
     assert [a.state for a in nightly.study.attempts] == ["running"]
     with nightly.recurrence() as run:
         assert run.batch_size == configuration.batch_size == 1024
-        run.report(reached=True)
+        run.finish(reached=True)
     with pytest.raises(UsageError, match="has run already"):
         run.__enter__()
 
@@ -517,7 +517,7 @@ def test_a_metric_that_falls_reaches_its_target(machine: Machine, job: Made) -> 
     with nightly.recurrence() as run:
         for metric in (120.0, 80.0, 50.0, 39.0):
             machine.step(5.0)
-            run.epoch(metric)
+            run.report(metric)
     assert run.reached
     assert nightly.study.attempts[0].metric == 39.0
 
@@ -540,7 +540,7 @@ def test_bad_input_is_a_sentence_each(machine: Machine, job: Made) -> None:
     with pytest.raises(UsageError, match="made with"):
         job(sizes=(64, 1024))
     with pytest.raises(UsageError, match="is NaN"), nightly.recurrence() as run:
-        run.epoch(math.nan)
+        run.report(math.nan)
     assert nightly.study.attempts[-1].state == "crashed"
     with pytest.raises(UsageError, match=r"eta is -1"):
         nightly.objective = -1
@@ -552,7 +552,7 @@ def test_without_a_gpu_only_time_can_be_minimised(tmp_path: Path) -> None:
     cpu = RecurringJob("cpu", [32, 64], 64, 0, gpus=[], storage=tmp_path / "runs.db", seed=1)
     assert isinstance(cpu.objective, Time)
     with cpu.recurrence() as run:
-        run.report(reached=True)
+        run.finish(reached=True)
     (attempt,) = cpu.study.attempts
     assert (attempt.state, attempt.energy_j) == ("reached", 0.0)
 

@@ -84,7 +84,7 @@ def test_both_ranks_run_at_one_batch_size_and_the_history_has_each_attempt_once(
                                 sum(machine.true_energy_j(gpu, start_s, machine.clock()) for gpu in (0, 1))
                             )
                         done += 1
-                        run.epoch(0.61 if done > 2 else 0.1)
+                        run.report(0.61 if done > 2 else 0.1)
                 observed[number].append((run.purpose, run.batch_size, run.reached))
 
     other = threading.Thread(target=rank, args=(1,), daemon=True)
@@ -115,8 +115,8 @@ def test_what_the_first_rank_cannot_do_is_an_error_on_the_others_too(
                 with run:
                     if number == 0:
                         machine.step(5.0)
-                    run.epoch(0.1)
-                    run.epoch(0.1)
+                    run.report(0.1)
+                    run.report(0.1)
         except Exception as error:
             errors[number] = str(error)
 

@@ -187,14 +187,14 @@ def test_higher_limits_are_faster_and_lower_ones_draw_less(stepped: session.Sess
 
 
 def test_the_frontier_needs_no_more_than_the_budget_and_says_why_it_ended(stepped: session.Session) -> None:
-    done = here(budget=3)
+    done = here(n_trials=3)
     assert len(done.points) == 3
     assert "budget" in done.reason
     assert done.belief.height == 6
 
 
 def test_the_power_trace_of_each_trial_is_kept(stepped: session.Session) -> None:
-    done = here(budget=1)
+    done = here(n_trials=1)
     kept = Store().trace(done.trials["measurement"][0])
     assert kept is not None
     assert len(kept) > 3
@@ -214,20 +214,20 @@ def test_without_rights_one_trial_tells_it_and_the_rest_is_left(stepped: session
 
 
 def test_a_sweep_that_was_interrupted_goes_on_where_it_was(stepped: session.Session) -> None:
-    first = Sweep(train, SPACE, order="grid", executor=HereExecutor(), name="night run")
+    first = Sweep(train, SPACE, order="grid", executor=HereExecutor(), label="night run")
     for _, _row in zip(range(2), first, strict=False):
         pass
-    second = here(order="grid", name="night run")
+    second = here(order="grid", label="night run")
     assert len(second.trials) == 6
     assert second.trials["trial"].to_list() == [0, 1, 2, 3, 4, 5]
-    assert len(here(order="grid", name="night run").trials) == 6  # nothing is left to do
+    assert len(here(order="grid", label="night run").trials) == 6  # nothing is left to do
 
 
 def test_a_damaged_sweep_is_set_aside_and_begins_again(stepped: session.Session) -> None:
-    here(budget=1, name="broken")
+    here(n_trials=1, label="broken")
     (file,) = (Store().directory / "observations").iterdir()
     file.write_bytes(b"nothing")
-    assert here(budget=1, name="broken").trials.height == 1
+    assert here(n_trials=1, label="broken").trials.height == 1
     assert file.with_suffix(".damaged").read_bytes() == b"nothing"
 
 
@@ -294,11 +294,11 @@ def test_what_was_measured_before_the_failures_is_kept_and_mended_work_goes_on(
             raise OSError("the data is gone")
         return train(batch_size, 3)
 
-    done = here(work, SPACE, order="grid", name="night")
+    done = here(work, SPACE, order="grid", label="night")
     assert len(done.points) == 2
     assert "data is gone" in done.reason
     calls += [1] * 20
-    again = here(work, SPACE, order="grid", name="night")
+    again = here(work, SPACE, order="grid", label="night")
     assert len(again.points) == 6
     assert again.reason.startswith("all configurations")
     assert again.failure == ""
@@ -311,7 +311,7 @@ def test_what_was_measured_before_the_failures_is_kept_and_mended_work_goes_on(
         ({"batch_size": []}, {}, "batch_size .* no values"),
         ({"batchsize": [1]}, {}, "no axis 'batchsize'"),
         ({"batch_size": ["many"]}, {}, "batch_size=.many. .* str"),
-        (SPACE, {"budget": 0}, "budget of 0"),
+        (SPACE, {"n_trials": 0}, "n_trials=0"),
         (SPACE, {"order": "best"}, "'best'"),
     ],
 )
@@ -432,7 +432,7 @@ def test_a_trial_that_an_interrupt_ended_is_begun_again_by_the_next_pass(stepped
 
 def test_a_sweep_measures_what_this_kernel_holds_and_an_apply_is_back_afterwards(two: session.Session) -> None:
     gpu = two.devices[0]
-    control = workbench.control(gpu.uuid)
+    control = workbench.gpu_control(gpu.uuid)
     control.apply(Setting(power_limit_w=200.0))
     space = {"batch_size": [64], "power_limit_w": [150.0, None]}
     running = Sweep(train, space, order="grid", gpus=[0])

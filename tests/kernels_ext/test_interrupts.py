@@ -35,7 +35,7 @@ CELLS = {
     "a tuned statement": f"%energy {QUICK} 6 * 7",
     "a tuned cell that runs twice": f"%%energy {QUICK} -r 2\npass",
     "a setting in a tuned cell":
-        f"%%energy {QUICK}\nwith workbench.applied(power_limit_w=150, gpus=0): pass",
+        f"%%energy {QUICK}\nwith workbench.gpu_settings(power_limit_w=150, gpus=0): pass",
     "tuning in a cell": f"%%energy {QUICK.removeprefix('--tune')}\nwith workbench.tune(): pass",
 }
 

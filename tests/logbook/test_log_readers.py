@@ -199,7 +199,7 @@ def test_exporter_metrics_may_be_columns_or_rows(file: Path) -> None:
 def test_what_was_read_can_be_worked_on_like_a_recorded_trace(file: Path) -> None:
     from workbench.measurement.iterations import energies_of
     from workbench.periods.segment import iterations, per_iteration
-    from workbench.records import Level, Periods
+    from workbench.records import DetectedPeriod, Periods
 
     rows = [
         f"2026/11/20 10:{number // 600:02d}:{number / 10 % 60:06.3f}, {200 if number % 20 < 15 else 60}.00 W"
@@ -210,11 +210,11 @@ def test_what_was_read_can_be_worked_on_like_a_recorded_trace(file: Path) -> Non
     summary = per_iteration(
         iterations(
             trace,
-            Periods((Level("iteration", 2.01, 0.02, 0.9, 10.0, 0.9),), sure=True),
+            Periods((DetectedPeriod("iteration", 2.01, 0.02, 0.9, 10.0, 0.9),), sure=True),
             energies=energies_of([trace]),
         )
     )
-    assert summary.seconds == pytest.approx(2.0, abs=0.01)
+    assert summary.time_s == pytest.approx(2.0, abs=0.01)
     assert summary.energy_j == pytest.approx(2.0 * (0.75 * 200 + 0.25 * 60), rel=0.02)
     assert isinstance(trace, pl.DataFrame)
 

@@ -245,7 +245,7 @@ def test_the_line_reports_what_an_iteration_costs() -> None:
     assert re.search("2 pauses.*9.6 s", report.line(replace(M, iterations=twice)))
     two_jobs = replace(FOUND, levels=(LevelCost("long iteration", 90, 94.5, None, 1.05, None),))
     assert re.search("90 .*1.05 s", report.line(replace(M, iterations=two_jobs)))
-    alone = replace(FOUND, count=1, seconds_uncertainty=None, energy_uncertainty_j=None, levels=())
+    alone = replace(FOUND, count=1, time_uncertainty_s=None, energy_uncertainty_j=None, levels=())
     assert re.search("96.0 J.* 1 iteration", report.line(replace(M, iterations=alone)))
     without = replace(FOUND, energy_j=None, energy_uncertainty_j=None, levels=())
     assert re.fullmatch(r"412.3 ± 3.1 ms[^J]*", report.describe_iterations(without))

@@ -228,7 +228,7 @@ class Run:
     def __init__(self, target: float = 0.8, steps: float = float("inf")) -> None:
         self.target, self.steps, self.epochs, self.reached = target, steps, [], False
 
-    def epoch(self, metric: float | None = None) -> None:
+    def report(self, metric: float | None = None) -> None:
         self.epochs.append(metric)
         self.reached = self.reached or (metric is not None and metric >= self.target)
 

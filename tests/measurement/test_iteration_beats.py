@@ -40,7 +40,7 @@ def test_the_counter_distinguishes_a_beat_from_a_period(
     trace = recorder.trace(recorder.devices[0].uuid, 2.0, 40.0)
     alone = find_periods(trace.select("time_s", "power_w"))
     assert alone.iteration is not None
-    assert alone.iteration.seconds == pytest.approx(3.5, rel=0.05)  # both look the same in the readings
+    assert alone.iteration.period_s == pytest.approx(3.5, rel=0.05)  # both look the same in the readings
     found = detect(trace)
     recorder.stop()
     assert found.reason.startswith(reported)

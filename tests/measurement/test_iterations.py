@@ -23,7 +23,7 @@ from workbench.measurement.iterations import count, from_stored, pooled
 from workbench.measurement.meter import Meter
 from workbench.periods import detect
 from workbench.periods.segment import SegmentedIterations
-from workbench.records import Level, Measurement, Periods, Window
+from workbench.records import DetectedPeriod, Measurement, Periods, Window
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 
@@ -50,7 +50,7 @@ def finds(monkeypatch: pytest.MonkeyPatch, periods: Periods) -> None:
 
 
 def sure(seconds: float, phase_s: float) -> Periods:
-    return Periods((Level("iteration", seconds, 0.01 * seconds, 0.95, phase_s, 0.8),), sure=True)
+    return Periods((DetectedPeriod("iteration", seconds, 0.01 * seconds, 0.95, phase_s, 0.8),), sure=True)
 
 
 def trained(
@@ -74,7 +74,7 @@ def test_marks_and_detection_agree_on_a_training(
     true_s = (job.marks[-1] - job.marks[0]) / (len(job.marks) - 1)
     assert marked is not None
     assert marked.source == "marks"
-    assert marked.seconds == pytest.approx(true_s, rel=0.01)
+    assert marked.time_s == pytest.approx(true_s, rel=0.01)
 
     finds(monkeypatch, sure(1.01 * true_s, job.marks[3]))
     again, job = trained(machine)
@@ -82,9 +82,9 @@ def test_marks_and_detection_agree_on_a_training(
     assert detected is not None
     assert (detected.source, detected.sure) == ("detected", True)
     assert detected.count == pytest.approx(30, abs=1)
-    assert detected.seconds == pytest.approx(true_s, rel=0.01)
-    assert detected.seconds_uncertainty is not None
-    assert abs(detected.seconds - true_s) < max(detected.seconds_uncertainty, 0.003 * true_s)
+    assert detected.time_s == pytest.approx(true_s, rel=0.01)
+    assert detected.time_uncertainty_s is not None
+    assert abs(detected.time_s - true_s) < max(detected.time_uncertainty_s, 0.003 * true_s)
     assert detected.energy_j == pytest.approx(marked.energy_j, rel=0.01)
     assert again.periods.sure
 
@@ -111,7 +111,7 @@ def test_iterations_of_few_readings_each_are_followed_with_their_neighbours(
     finds(monkeypatch, sure(1.01 * true_s, job.marks[len(job.marks) // 2]))
     found = result.measurement.iterations
     assert found is not None
-    assert found.seconds == pytest.approx(true_s, rel=0.005)
+    assert found.time_s == pytest.approx(true_s, rel=0.005)
     assert found.count == pytest.approx(len(job.marks), rel=0.06)
 
 
@@ -166,7 +166,7 @@ def test_phases_are_apart_from_iterations(session: Callable[..., Machine]) -> No
     machine.step(0.2)
     summary = result.measurement.iterations
     assert summary is not None
-    assert (summary.count, summary.seconds) == (12, pytest.approx(0.25, rel=1e-3))
+    assert (summary.count, summary.time_s) == (12, pytest.approx(0.25, rel=1e-3))
     (evaluation,) = (level for level in summary.levels if level.name == "evaluation")
     assert (evaluation.count, evaluation.each_s, evaluation.every) == (3, pytest.approx(1.0), 4.0)
     assert evaluation.each_j == pytest.approx(
@@ -183,7 +183,7 @@ def test_a_tracked_loop_reports_the_window_around_it(session: Callable[..., Mach
     outer, inner = result.measurement.iterations, loop.measurement.iterations
     assert outer is not None
     assert inner is not None
-    assert (outer.count, outer.seconds, outer.source) == (5, pytest.approx(0.3), "marks")
+    assert (outer.count, outer.time_s, outer.source) == (5, pytest.approx(0.3), "marks")
     assert inner == replace(
         outer, energy_j=inner.energy_j, energy_uncertainty_j=inner.energy_uncertainty_j, levels=inner.levels
     )
@@ -197,7 +197,7 @@ def test_a_guess_can_be_looked_at_and_is_in_no_mean(
     result, _ = trained(machine)
     summary = result.measurement.iterations
     assert summary is not None
-    assert (summary.count, summary.seconds, summary.sure, summary.reason) == (
+    assert (summary.count, summary.time_s, summary.sure, summary.reason) == (
         0, None, False, "too short: 11 s",
     )
     assert summary.detected_s == pytest.approx(0.36, rel=0.05)
@@ -221,7 +221,7 @@ def test_without_marks_the_shipped_detector_reports_what_marks_would(
     assert found is not None
     assert (found.source, found.sure, found.reason) == ("detected", True, "")
     assert found.count == pytest.approx(25, abs=1)
-    assert found.seconds == pytest.approx(true_s, rel=0.01)
+    assert found.time_s == pytest.approx(true_s, rel=0.01)
     assert found.energy_j == pytest.approx(true_j, rel=0.02)
 
     with workbench.measure("marked") as marked:
@@ -231,7 +231,7 @@ def test_without_marks_the_shipped_detector_reports_what_marks_would(
     reported = marked.measurement.iterations
     assert reported is not None
     assert reported.source == "marks"
-    assert reported.detected_s == pytest.approx(reported.seconds, rel=0.02)
+    assert reported.detected_s == pytest.approx(reported.time_s, rel=0.02)
     assert "off the reported steps" in reported.check
 
 
@@ -243,7 +243,7 @@ def test_a_gpu_at_rest_has_no_iterations(session: Callable[..., Machine], cards:
     machine.step(0.5)
     found = result.measurement.iterations
     assert found is not None
-    assert (found.count, found.seconds, found.sure, found.detected_s) == (0, None, False, None)
+    assert (found.count, found.time_s, found.sure, found.detected_s) == (0, None, False, None)
     assert found.reason
     assert result.iterations["kind"].to_list() == ["other"]
 
@@ -298,7 +298,7 @@ def test_marks_count_where_no_gpu_is() -> None:
     window = meter.close(window, sync=False)
     found = meter.count(window, Measurement("i", "", 0.0, 3.0))
     assert found is not None
-    assert (found.summary.seconds, found.summary.energy_j, found.periods) == (1.0, None, None)
+    assert (found.summary.time_s, found.summary.energy_j, found.periods) == (1.0, None, None)
 
 
 def test_an_error_of_the_detector_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +324,7 @@ def test_of_a_long_trace_the_end_is_looked_at_and_all_of_it_followed(monkeypatch
     found = from_stored(trace)
     assert observed == [pytest.approx(399.9 - counting.SEARCH_S, abs=0.11)]
     assert found.summary.count == pytest.approx(199, abs=1)
-    assert found.summary.seconds == pytest.approx(2.0, abs=0.002)
+    assert found.summary.time_s == pytest.approx(2.0, abs=0.002)
 
 
 def test_runs_of_one_cell_are_counted_together(session: Callable[..., Machine]) -> None:
@@ -365,7 +365,7 @@ def test_a_stored_measurement_is_looked_at_again(
     assert detected.frame["time_s"].sum() == pytest.approx(
         measurement.time_s, abs=0.03
     )  # not the seconds around it that are kept too
-    assert detected.summary.seconds == pytest.approx(again.summary.seconds, rel=0.02)
+    assert detected.summary.time_s == pytest.approx(again.summary.time_s, rel=0.02)
 
 
 def test_a_trace_that_is_gone_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,11 +409,11 @@ def test_iterations_under_each_setting_are_counted(
     job = TrainingJob("imagenet", 256, iterations=100, machine=machine)
     with contextlib.ExitStack() as held:
         if before is not None:
-            held.enter_context(workbench.applied(before))
+            held.enter_context(workbench.gpu_settings(before))
         with workbench.measure("train") as result:
             for number, _ in enumerate(job):
                 if number == 50:
-                    held.enter_context(workbench.applied(after))
+                    held.enter_context(workbench.gpu_settings(after))
         machine.step(0.5)
         found = result.measurement.iterations
     assert found is not None
@@ -438,7 +438,7 @@ def test_settings_that_come_back_share_a_period(session: Callable[..., Machine])
     """As a search leaves them: two limits in turn, the second too shortly for a look at each of its parts."""
     machine = session()
     job = TrainingJob("imagenet", 256, iterations=120, machine=machine)
-    with workbench.measure("train") as result, workbench.applied(power_limit_w=250):
+    with workbench.measure("train") as result, workbench.gpu_settings(power_limit_w=250):
         for number, _ in enumerate(job):
             if number % 40 in (25, 35):
                 _ = sessions.current().set_power_limit(

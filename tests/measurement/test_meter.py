@@ -19,7 +19,7 @@ import pytest
 from workbench.device import rapl
 from workbench.device.discovery import devices, open_device
 from workbench.errors import MeasurementError, UsageError
-from workbench.measurement.blocks import BlockResult, Track
+from workbench.measurement.blocks import BlockResult, TrackedLoop
 from workbench.measurement.meter import Meter
 from workbench.measurement.recorder import Recorder
 from workbench.measurement.repeats import repeated
@@ -394,7 +394,7 @@ def batches(machine: Machine, powers_w: list[float]) -> Iterator[float]:
 
 
 def test_the_iterations_of_a_loop_add_up_to_the_whole(meter: Meter, stepped: Machine) -> None:
-    loop = Track(meter, batches(stepped, [100.0, 200.0, 150.0]), "epoch")
+    loop = TrackedLoop(meter, batches(stepped, [100.0, 200.0, 150.0]), "epoch")
     for power_w in loop:
         work(stepped, power_w, 1.0)
     stepped.step(0.2)
@@ -414,7 +414,7 @@ def test_the_iterations_of_a_loop_add_up_to_the_whole(meter: Meter, stepped: Mac
 
 
 def test_a_loop_that_is_left_has_the_iterations_that_were_begun(meter: Meter, stepped: Machine) -> None:
-    loop = Track(meter, [1, 2, 3, 4])
+    loop = TrackedLoop(meter, [1, 2, 3, 4])
     assert len(loop) == 4
     for number in loop:
         with pytest.raises(MeasurementError, match="still running"):
@@ -431,7 +431,7 @@ def test_a_loop_that_is_left_has_the_iterations_that_were_begun(meter: Meter, st
 def test_a_loop_longer_than_the_recorders_memory_is_known_to_its_first_iteration(
     meter: Meter, stepped: Machine
 ) -> None:
-    loop = Track(meter, range(3))
+    loop = TrackedLoop(meter, range(3))
     recorder = meter.recorder
     assert recorder is not None
     for _ in loop:

@@ -33,7 +33,7 @@ POINTS = pl.DataFrame(
         "batch_size": [64] * 4 + [32] * 4,
         "time_s": [10.0, 10.4, 12.0, 20.0, 12.0, 12.5, 14.0, 22.0],
         "energy_j": [3000.0, 2600.0, 2200.0, 2400.0, 3300.0, 2900.0, 2500.0, 2600.0],
-        "energy_sd_j": [10.0] * 8,
+        "energy_se_j": [10.0] * 8,
         "measured": [True, True, True, False] * 2,
     }
 )
@@ -226,7 +226,7 @@ def test_a_rule_follows_new_points_and_says_where_it_went(panel: FrontierPanel) 
             "batch_size": [64],
             "time_s": [10.3],
             "energy_j": [2000.0],
-            "energy_sd_j": [1.0],
+            "energy_se_j": [1.0],
             "measured": [True],
         }
     )
@@ -307,7 +307,7 @@ def test_the_log_tells_setting_job_gpu_error_and_measurement() -> None:
         panel = workbench.panels.frontier(given)
         assert panel.analysis is not None
         assert panel.title().endswith(": train, A card (simulated)")
-        assert panel.analysis.points.select("power_limit_w", "time_s", "energy_sd_j", "measurements").rows() == [
+        assert panel.analysis.points.select("power_limit_w", "time_s", "energy_se_j", "measurements").rows() == [
             (300.0, 10.0, 1.0, ["a"]),
             (200.0, 12.0, 1.0, ["b"]),
         ]

@@ -35,7 +35,7 @@ def swept(machine: Machine) -> Callable[..., Sweep]:
                 if marked:
                     workbench.step()
 
-        return sweep(train, {"batch_size": [12, 24]}, order="grid", executor=HereExecutor(), name="job", progress=False)
+        return sweep(train, {"batch_size": [12, 24]}, order="grid", executor=HereExecutor(), label="job", progress=False)
 
     return run
 

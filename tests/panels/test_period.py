@@ -36,12 +36,12 @@ from workbench.panels._views.power import panel as power_panel
 from workbench.panels._views.power.panel import PowerView
 from workbench.panels._views.power.series import WINDOW_S
 from workbench.periods.segment import SegmentedIterations, from_marks, iterations, per_iteration
-from workbench.records import Level, Marks, Measurement, Periods
+from workbench.records import DetectedPeriod, Marks, Measurement, Periods
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 
-ONE = Level("iteration", 1.0, 0.01, 0.97, 0.0, 0.9)
-MICRO = Level("micro-step", 0.25, 0.002, 0.9, 0.0, 0.5)
+ONE = DetectedPeriod("iteration", 1.0, 0.01, 0.97, 0.0, 0.9)
+MICRO = DetectedPeriod("micro-step", 0.25, 0.002, 0.9, 0.0, 0.5)
 SURE = Periods((MICRO, ONE), sure=True)
 
 
@@ -118,7 +118,7 @@ def train(machine: Machine, **options: Any) -> TrainingJob:
 def periods_of(job: TrainingJob) -> Periods:
     """As a detector would have to tell the job's iteration."""
     seconds = float(np.diff(job.marks).mean())
-    return Periods((Level("iteration", seconds, 0.004, 0.97, job.marks[0], 0.9),), sure=True)
+    return Periods((DetectedPeriod("iteration", seconds, 0.004, 0.97, job.marks[0], 0.9),), sure=True)
 
 
 # what is shown
@@ -187,7 +187,7 @@ def test_another_level_can_be_folded() -> None:
 
 
 def test_a_period_of_ones_own_is_laid_on_like_a_ruler() -> None:
-    observed = period_view(square(), SURE, level=Level("own", 0.9, 0.0, 0.0, 0.0, 0.0))
+    observed = period_view(square(), SURE, level=DetectedPeriod("own", 0.9, 0.0, 0.0, 0.0, 0.0))
     assert observed.headline.startswith("Folded at 900 ms")
     assert observed.cycle_name == "cycle"
     assert observed.marks[-1] == ("yours 900 ms", 0.9, True)
@@ -199,13 +199,13 @@ def test_a_period_of_ones_own_is_laid_on_like_a_ruler() -> None:
 
 
 def test_a_marked_iteration_stands_in_the_spectrum_beside_what_was_detected() -> None:
-    marked = Level("iteration", 0.7389, 0.001, 1.0, 0.0, 0.0)
-    observed = PeriodView(level=marked, levels=(Level("iteration", 0.185, 0.001, 0.9, 0.0, 0.9),))
+    marked = DetectedPeriod("iteration", 0.7389, 0.001, 1.0, 0.0, 0.0)
+    observed = PeriodView(level=marked, levels=(DetectedPeriod("iteration", 0.185, 0.001, 0.9, 0.0, 0.9),))
     assert [(message, chosen) for message, _, chosen in observed.marks] == [("detected 185 ms", False), ("iteration 739 ms", True)]
 
 
 def test_a_fast_long_trace_stays_a_small_message() -> None:
-    fast = Periods((Level("iteration", 0.25, 0.001, 0.9, 0.0, 0.9),), sure=True)
+    fast = Periods((DetectedPeriod("iteration", 0.25, 0.001, 0.9, 0.0, 0.9),), sure=True)
     observed = period_view(square(WINDOW_S), fast)
     assert sum(table.nbytes for table in (observed.folded, observed.shape, observed.spectrum)) < 40_000
 
@@ -305,7 +305,7 @@ def test_a_level_that_was_chosen_is_folded_from_then_on(watched: Any) -> None:
     rhythm, machine, followed = watched()
     rhythm.choose(0)
     (one,) = periods_of(train(machine)).levels
-    half = Level("micro-step", one.seconds / 2, 0.002, 0.9, one.phase_s, 0.5)
+    half = DetectedPeriod("micro-step", one.period_s / 2, 0.002, 0.9, one.phase_s, 0.5)
     followed[0].tracker.find(Periods((half, one), sure=True))
     rhythm.update(machine.clock())
     assert rhythm.view.level == one

@@ -319,7 +319,7 @@ def test_a_recurrence_of_a_job_is_measured_on_the_simulated_gpu(
                 run.step()
                 if run.should_stop():
                     return
-            run.epoch(accuracy.after_epoch())
+            run.report(accuracy.after_epoch())
 
     panel = workbench.panels.recurring(job, run=train)
     assert panel.source.simulated

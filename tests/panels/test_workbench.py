@@ -49,7 +49,7 @@ def machine(
 
 
 class Sweep:
-    done, budget, remaining_s, cancelled, reason, failure, note = 12, 40, 180.0, False, "", "", ""
+    done, n_trials, remaining_s, cancelled, reason, failure, note = 12, 40, 180.0, False, "", "", ""
 
     def cancel(self) -> None:
         self.cancelled = True

@@ -41,8 +41,8 @@ def test_a_square_wave_has_its_period(period_s: float) -> None:
     found = find_periods(square(period_s, 20 * period_s))
     assert found.sure, found.reason
     assert found.iteration is not None
-    assert found.iteration.seconds == pytest.approx(period_s, rel=0.01)
-    assert abs(found.iteration.seconds - period_s) < 4 * found.iteration.uncertainty_s + 0.001
+    assert found.iteration.period_s == pytest.approx(period_s, rel=0.01)
+    assert abs(found.iteration.period_s - period_s) < 4 * found.iteration.uncertainty_s + 0.001
     assert found.iteration.explained > 0.8
 
 
@@ -62,7 +62,7 @@ def test_time_unit_does_not_matter() -> None:
     one, other = find_periods(fast).iteration, find_periods(slow).iteration
     assert one is not None
     assert other is not None
-    assert other.seconds == pytest.approx(4 * one.seconds, rel=1e-3)
+    assert other.period_s == pytest.approx(4 * one.period_s, rel=1e-3)
     assert other.confidence == pytest.approx(one.confidence, abs=0.1)
 
 
@@ -71,7 +71,7 @@ def test_uneven_samples_and_gaps_are_fine() -> None:
     kept = even.filter(pl.Series(RNG(5).random(even.height) > 0.3), ~pl.col("time_s").is_between(40, 52))
     found = find_periods(kept)
     assert found.iteration is not None
-    assert found.iteration.seconds == pytest.approx(2.0, rel=0.01)
+    assert found.iteration.period_s == pytest.approx(2.0, rel=0.01)
     assert any("gaps" in note for note in found.notes)
 
 
@@ -82,7 +82,7 @@ def test_micro_steps_inside_an_iteration_are_both_named() -> None:
         0, 3, len(time_s)
     )
     found = find_periods(pl.DataFrame({"time_s": time_s, "power_w": power_w}))
-    seconds = [level.seconds for level in found.levels]
+    seconds = [level.period_s for level in found.levels]
     assert any(value == pytest.approx(4.0, rel=0.03) for value in seconds), found
     assert any(value == pytest.approx(0.55, rel=0.05) for value in seconds), found
 
@@ -90,7 +90,7 @@ def test_micro_steps_inside_an_iteration_are_both_named() -> None:
 def test_levels_come_shortest_first_and_only_one_is_the_iteration() -> None:
     for number in range(12):
         found = find_periods(random_case(RNG([77, number]), "nested").trace)
-        seconds = [level.seconds for level in found.levels]
+        seconds = [level.period_s for level in found.levels]
         assert seconds == sorted(seconds)
         assert sum(level.name == "iteration" for level in found.levels) == (1 if found.levels else 0)
         assert all(0 <= level.confidence <= 1 and level.uncertainty_s > 0 for level in found.levels)
@@ -128,7 +128,7 @@ def test_missing_readings_are_dropped_and_noted() -> None:
     found = find_periods(square().with_columns(power_w=power_w))
     assert [note[:6] for note in found.notes[:2]] == ["3 rows", "1 rows"]
     assert found.iteration is not None
-    assert found.iteration.seconds == pytest.approx(2.0, rel=0.01)
+    assert found.iteration.period_s == pytest.approx(2.0, rel=0.01)
 
 
 def test_unsorted_and_repeated_times_are_sorted_and_noted() -> None:
@@ -165,7 +165,7 @@ def test_rhythms_below_what_the_sensor_shows_are_seldom_claimed() -> None:
     wrong = [
         periods
         for true_s, periods in found
-        if periods.sure and abs(periods.iteration.seconds / true_s - 1) > 0.05
+        if periods.sure and abs(periods.iteration.period_s / true_s - 1) > 0.05
     ]
     assert len(hidden) >= 30
     assert len(wrong) <= 0.15 * len(hidden)
@@ -186,7 +186,7 @@ def test_published_traces_with_plain_iterations() -> None:
                 time_s="t", power_w=pl.col("power_w").cast(float), utilisation=pl.col("sm_util") / 100
             )
         )
-        right += found.iteration is not None and abs(found.iteration.seconds / row["T_true"] - 1) < 0.05
+        right += found.iteration is not None and abs(found.iteration.period_s / row["T_true"] - 1) < 0.05
     assert right >= 11
 
 

@@ -15,12 +15,12 @@ from workbench.device.discovery import devices
 from workbench.errors import UsageError
 from workbench.measurement.recorder import Recorder
 from workbench.periods import fold
-from workbench.records import Level
+from workbench.records import DetectedPeriod
 from workbench.simulation import catalogue
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 
-ONE = Level("iteration", 1.0, 0.01, 0.99, 0.0, 0.9)
+ONE = DetectedPeriod("iteration", 1.0, 0.01, 0.99, 0.0, 0.9)
 
 
 def square(
@@ -71,7 +71,7 @@ def test_all_iterations_lie_over_one_another() -> None:
 
 
 def test_the_ruler_lays_whole_periods_from_the_phase() -> None:
-    ruler = fold.uniform_grid(square(length_s=3.2), Level("iteration", 1.0, 0.01, 0.9, 7.25, 0.9))
+    ruler = fold.uniform_grid(square(length_s=3.2), DetectedPeriod("iteration", 1.0, 0.01, 0.9, 7.25, 0.9))
     assert ruler.rows() == [pytest.approx((0.25, 1.25)), pytest.approx((1.25, 2.25))]
 
 
@@ -122,7 +122,7 @@ def test_nothing_to_fold_is_an_empty_frame() -> None:
 
 def test_impossible_questions_get_a_sentence() -> None:
     with pytest.raises(UsageError, match="seconds, not 0"):
-        fold.uniform_grid(square(), Level("iteration", 0.0, 0.0, 0.0, 0.0, 0.0))
+        fold.uniform_grid(square(), DetectedPeriod("iteration", 0.0, 0.0, 0.0, 0.0, 0.0))
 
 
 # spectrum
@@ -256,6 +256,6 @@ def test_the_idle_share_of_a_simulated_training_is_that_of_its_phases(
     spans = pl.DataFrame({"start_s": marks[:-1], "end_s": marks[1:]})
     phases = catalogue.iteration(machine.card(0), job.workload, job.batch_size)
     waits_s = sum(phase.time_s for phase in phases if phase.load is None) * options.get("accumulate", 1)
-    idle = fold.idle_share(trace, Level("iteration", seconds, 0.0, 1.0, marks[0], 1.0), spans)
+    idle = fold.idle_share(trace, DetectedPeriod("iteration", seconds, 0.0, 1.0, marks[0], 1.0), spans)
     assert idle is not None
     assert idle.share == pytest.approx(waits_s / seconds, abs=0.012)

@@ -20,7 +20,7 @@ from workbench.periods import detect
 from workbench.periods.detect import confirmed, find_periods
 from workbench.periods.estimators.signals import on_grid
 from workbench.periods.segment import iterations, per_iteration
-from workbench.records import Level, Periods
+from workbench.records import DetectedPeriod, Periods
 
 RNG = np.random.default_rng
 HIDDEN = "a period of 13.2 s; the iterations inside it are too fast for this sensor"
@@ -35,17 +35,17 @@ def checkpoints(loop_s: float = 0.21, cycle_s: float = 13.2, seconds: float = 20
     return pl.DataFrame({"time_s": time_s, "power_w": power_w, "energy_j": np.cumsum(power_w) * 0.1})
 
 
-def known(*levels: Level, **what: bool) -> Periods:
+def known(*levels: DetectedPeriod, **what: bool) -> Periods:
     return Periods(levels, **what)  # type: ignore[arg-type]
 
 
-CYCLE = Level("cycle", 13.2, 0.05, 0.93, 0.0, 0.8, 0.99)
+CYCLE = DetectedPeriod("cycle", 13.2, 0.05, 0.93, 0.0, 0.8, 0.99)
 
 
 def test_a_cycle_of_hidden_loops_is_a_sure_rhythm_and_no_iteration() -> None:
     found = find_periods(checkpoints())
     assert found.rhythm is not None
-    assert found.rhythm.seconds == pytest.approx(13.2, rel=0.01)
+    assert found.rhythm.period_s == pytest.approx(13.2, rel=0.01)
     assert found.rhythm.rhythm > 0.8
     assert not found.sure
 
@@ -53,15 +53,15 @@ def test_a_cycle_of_hidden_loops_is_a_sure_rhythm_and_no_iteration() -> None:
 def test_near_what_the_sensor_can_show_a_rhythm_must_be_surer() -> None:
     trace = checkpoints()
     grid = on_grid(trace["time_s"].to_numpy(), {"power_w": trace["power_w"].to_numpy()})
-    levels = [Level("iteration", seconds, 0.01, 0.8, 0.0, 0.5, 0.84) for seconds in (0.4, 13.2)]
+    levels = [DetectedPeriod("iteration", seconds, 0.01, 0.8, 0.0, 0.5, 0.84) for seconds in (0.4, 13.2)]
     assert [detect._is_there(level, grid) for level in levels] == [False, True]
-    few = replace(levels[1], seconds=30.0)  # of which 200 s hold six
+    few = replace(levels[1], period_s=30.0)  # of which 200 s hold six
     assert not detect._is_there(few, grid)
 
 
 def test_what_has_a_role_is_there_and_a_role_is_a_share_of_the_rhythm() -> None:
-    assert Level("iteration", 2.0, 0.1, 0.9, 0.0, 0.5).rhythm == 0.9
-    assert Level("iteration", 2.0, 0.1, 0.3, 0.0, 0.5, 0.6).role == 0.5
+    assert DetectedPeriod("iteration", 2.0, 0.1, 0.9, 0.0, 0.5).rhythm == 0.9
+    assert DetectedPeriod("iteration", 2.0, 0.1, 0.3, 0.0, 0.5, 0.6).role == 0.5
     assert Periods(sure=True).rhythm_sure
     assert known(CYCLE, cycle_sure=True).role_sure
     doubted = known(CYCLE, cycle_sure=True).doubted("a beat")
@@ -69,18 +69,18 @@ def test_what_has_a_role_is_there_and_a_role_is_a_share_of_the_rhythm() -> None:
 
 
 def test_the_rhythm_is_the_iteration_where_that_is_sure_else_the_surest_level() -> None:
-    iteration = Level("iteration", 1.1, 0.01, 0.7, 0.0, 0.5, 0.9)
+    iteration = DetectedPeriod("iteration", 1.1, 0.01, 0.7, 0.0, 0.5, 0.9)
     assert known(iteration, CYCLE, steady=True).rhythm is CYCLE
     assert known(iteration, CYCLE, sure=True).rhythm is iteration
 
 
 def test_a_rhythm_of_unsure_role_costs_joules_per_cycle_and_not_per_iteration() -> None:
     trace = checkpoints()
-    periods = known(replace(CYCLE, seconds=13.2), steady=True, cycle_sure=True)
+    periods = known(replace(CYCLE, period_s=13.2), steady=True, cycle_sure=True)
     periods = replace(periods, reason=HIDDEN)
     frame = iterations(trace, periods, energies=lambda at: np.diff(np.interp(at, trace["time_s"], trace["energy_j"])))
     summary = per_iteration(frame, periods=periods)
-    assert (summary.count, summary.sure, summary.seconds, summary.energy_j) == (0, False, None, None)
+    assert (summary.count, summary.sure, summary.time_s, summary.energy_j) == (0, False, None, None)
     (cycle,) = (level for level in summary.levels if level.name == "cycle")
     assert cycle.each_s == pytest.approx(13.2, rel=0.02)
     assert not [level for level in summary.levels if level.name == "iteration"]
@@ -99,9 +99,9 @@ def test_the_period_view_names_a_rhythm_as_what_it_is() -> None:
 
 
 def test_a_second_sensor_settles_that_a_rhythm_is_there_and_leaves_its_role() -> None:
-    clear = confirmed(known(Level("iteration", 0.4, 0.01, 0.6, 0.0, 0.5, 0.8)))
+    clear = confirmed(known(DetectedPeriod("iteration", 0.4, 0.01, 0.6, 0.0, 0.5, 0.8)))
     assert (clear.sure, clear.reason) == (True, "")
-    unclear = confirmed(known(Level("iteration", 0.4, 0.01, 0.2, 0.0, 0.5, 0.8)))
+    unclear = confirmed(known(DetectedPeriod("iteration", 0.4, 0.01, 0.2, 0.0, 0.5, 0.8)))
     assert (unclear.sure, unclear.rhythm_sure) == (False, True)
     assert "period of 0.4 s" in unclear.reason
 
@@ -120,7 +120,7 @@ def test_the_scores_tell_a_rhythm_from_its_role() -> None:
     assert (right["role_sure"], right["role_wrong"], right["level_exact"]) == (1, 0, 1)
     assert scored(mistaken, observable=False)["unobservable_sure_wrong"] == 1
     assert scored(known(CYCLE, steady=True), observable=False)["unobservable_sure_wrong"] == 0
-    beat = known(replace(CYCLE, seconds=3.1), steady=True)
+    beat = known(replace(CYCLE, period_s=3.1), steady=True)
     assert scored(beat, observable=False)["unobservable_sure_wrong"] == 1
 
 

@@ -21,7 +21,7 @@ from workbench.measurement.iterations import energies_of
 from workbench.measurement.recorder import as_rows
 from workbench.periods import segment
 from workbench.periods.segment import SCHEMA, compare, from_marks, mean_interval, per_iteration
-from workbench.records import IterationSummary, Level, Marks, Periods, Phase
+from workbench.records import DetectedPeriod, IterationSummary, Marks, Periods, Phase
 
 GAP_W, BUSY_W = 60.0, 200.0
 
@@ -61,9 +61,9 @@ def iterations(trace: pl.DataFrame, periods: Periods, **options: Any) -> pl.Data
 
 
 def known(seconds: float, phase_s: float = 0.5, **others: float) -> Periods:
-    levels = [Level("iteration", seconds, 0.01 * seconds, 0.9, phase_s, 0.8)]
+    levels = [DetectedPeriod("iteration", seconds, 0.01 * seconds, 0.9, phase_s, 0.8)]
     levels += [
-        Level(name.replace("_", "-"), length, 0.01 * length, 0.9, phase_s, 0.5)
+        DetectedPeriod(name.replace("_", "-"), length, 0.01 * length, 0.9, phase_s, 0.5)
         for name, length in others.items()
     ]
     return Periods(tuple(levels), sure=True)
@@ -138,7 +138,7 @@ def test_few_readings_an_iteration_do_with_the_ruler() -> None:
     summary = per_iteration(
         frame, periods=known(2.5, phase_s=1.0)
     )  # 0.025 s at 90 %: all its marks err alike
-    assert summary.seconds_uncertainty == pytest.approx(0.025 * 1.96 / 1.645)
+    assert summary.time_uncertainty_s == pytest.approx(0.025 * 1.96 / 1.645)
     assert summary.energy_uncertainty_j == pytest.approx(100.0 * 0.025 * 1.96 / 1.645)
 
 
@@ -147,7 +147,7 @@ def test_without_a_period_everything_is_something_else() -> None:
     frame = iterations(trace, Periods(reason="flat"))
     assert frame["kind"].to_list() == ["other"]
     summary = per_iteration(frame, periods=Periods(reason="flat"))
-    assert (summary.count, summary.seconds, summary.sure, summary.reason) == (
+    assert (summary.count, summary.time_s, summary.sure, summary.reason) == (
         0,
         None,
         False,
@@ -229,10 +229,10 @@ def test_on_published_traces_the_mean_is_right_once_the_period_is_roughly_known(
         ]
         summary = per_iteration(iterations(trace, known(1.01 * case["T_med"], marks[len(marks) // 3])))
         true_s = (marks[-1] - marks[0]) / (len(marks) - 1)
-        assert summary.seconds is not None
-        assert summary.seconds_uncertainty is not None
-        right += abs(summary.seconds / true_s - 1) < 0.01
-        covered += abs(summary.seconds - true_s) < summary.seconds_uncertainty
+        assert summary.time_s is not None
+        assert summary.time_uncertainty_s is not None
+        right += abs(summary.time_s / true_s - 1) < 0.01
+        covered += abs(summary.time_s - true_s) < summary.time_uncertainty_s
     assert right >= 0.85 * len(cases)
     assert covered >= 0.8 * len(cases)
 
@@ -262,7 +262,7 @@ def test_a_phase_is_no_iterations_and_may_lie_in_the_middle_of_one() -> None:
         (None, "other", 5.0, 10.0),
     ]
     summary = per_iteration(frame, source="marks")
-    assert (summary.count, summary.seconds, summary.energy_j) == (3, pytest.approx(1.0), pytest.approx(100.0))
+    assert (summary.count, summary.time_s, summary.energy_j) == (3, pytest.approx(1.0), pytest.approx(100.0))
     assert summary.source == "marks"
     assert {cost.name: (cost.count, cost.each_s, cost.each_j) for cost in summary.levels} == {
         "iteration": (3, pytest.approx(1.0), pytest.approx(100.0)),
@@ -284,7 +284,7 @@ def test_a_checkpoint_that_nobody_marked_is_a_long_iteration() -> None:
     trace = pl.DataFrame({"time_s": [0.0, 60.0], "power_w": [100.0, 100.0]})
     borders = Marks((tuple(np.cumsum([0.0, *([1.0] * 9 + [4.0]) * 3]).tolist()),))
     summary = per_iteration(from_marks(borders, energies=energies_of([trace])), source="marks")
-    assert (summary.count, summary.seconds) == (27, pytest.approx(1.0))
+    assert (summary.count, summary.time_s) == (27, pytest.approx(1.0))
     (long,) = (cost for cost in summary.levels if cost.name == "long iteration")
     assert (long.count, long.each_s, long.every) == (3, pytest.approx(4.0), 10.0)
 
@@ -293,7 +293,7 @@ def test_a_compilation_is_a_long_iteration_also_where_the_others_vary() -> None:
     steps_s = np.random.default_rng(2).choice([0.004, 0.005, 0.012], 50, p=[0.4, 0.3, 0.3])
     moments = Marks((tuple(np.cumsum([0.0, *steps_s[:10], 2.4, *steps_s[10:]]).tolist()),))
     summary = per_iteration(from_marks(moments), source="marks")
-    assert (summary.count, summary.seconds) == (50, pytest.approx(np.mean(steps_s)))
+    assert (summary.count, summary.time_s) == (50, pytest.approx(np.mean(steps_s)))
     (long,) = (cost for cost in summary.levels if cost.name == "long iteration")
     assert (long.count, long.each_s) == (1, pytest.approx(2.4))
 
@@ -314,7 +314,7 @@ def test_repeating_phases_are_described_by_every(lengths_s: list[float], every: 
 
 def test_without_a_trace_marks_give_times_and_no_energy() -> None:
     summary = per_iteration(from_marks(Marks(((0.0, 1.0, 2.0),))), source="marks")
-    assert (summary.count, summary.seconds, summary.energy_j, summary.energy_uncertainty_j) == (
+    assert (summary.count, summary.time_s, summary.energy_j, summary.energy_uncertainty_j) == (
         2,
         1.0,
         None,
@@ -371,7 +371,7 @@ def test_one_value_has_no_interval_and_equal_values_have_none_to_either_side() -
 def test_the_interval_of_the_energy_holds_the_measurements_own_error() -> None:
     frame = from_marks(Marks(((0.0, 0.9, 2.0, 3.0),)), energies=energies_of([pl.DataFrame({"time_s": [0.0, 4.0], "power_w": [100.0, 100.0]})]))
     summary = per_iteration(frame, source="marks", own_error_j=30.0)
-    half_s = summary.seconds_uncertainty
+    half_s = summary.time_uncertainty_s
     assert half_s is not None
     assert half_s > 4.3 * np.std([0.9, 1.1, 1.0], ddof=1) / np.sqrt(3)  # Student's, of independent values
     assert summary.energy_uncertainty_j == pytest.approx(np.hypot(100 * half_s, 30.0 / 3))
@@ -382,9 +382,9 @@ def test_misplaced_borders_between_neighbours_do_not_widen_the_mean() -> None:
     trace = pl.DataFrame({"time_s": [-1.0, 50.0], "power_w": [100.0, 100.0]})
     summary = per_iteration(from_marks(Marks((tuple(misplaced.tolist()),)), energies=energies_of([trace])))
     plain = 2.02 * np.std(np.diff(misplaced), ddof=1) / np.sqrt(40)
-    assert summary.seconds_uncertainty is not None
-    assert summary.seconds_uncertainty < 0.7 * plain
-    assert summary.seconds_uncertainty > abs(np.mean(np.diff(misplaced)) - 1.0)
+    assert summary.time_uncertainty_s is not None
+    assert summary.time_uncertainty_s < 0.7 * plain
+    assert summary.time_uncertainty_s > abs(np.mean(np.diff(misplaced)) - 1.0)
 
 
 def test_micro_steps_and_cycles_share_the_iterations_energy() -> None:

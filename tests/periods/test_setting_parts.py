@@ -14,7 +14,7 @@ from workbench.logbook.report import describe_iterations
 from workbench.measurement.iterations import from_stored
 from workbench.periods.segment import iterations
 from workbench.periods.setting_parts import setting_parts
-from workbench.records import Level, Periods
+from workbench.records import DetectedPeriod, Periods
 
 Column = Callable[[np.ndarray], np.ndarray]
 
@@ -106,7 +106,7 @@ def test_an_evaluation_at_a_clock_of_its_own_is_not_counted() -> None:
     observed = pl.DataFrame({"time_s": times, "power_w": power, "sm_clock_mhz": np.where(evaluates, 1380.0, 1245.0)})
     assert len(setting_parts([observed], (0.0, 89.9))) == 3
     found = from_stored(observed)
-    assert found.summary.seconds == pytest.approx(0.9, rel=0.01)
+    assert found.summary.time_s == pytest.approx(0.9, rel=0.01)
     assert found.summary.count == pytest.approx(75 / 0.9, abs=3)
 
 
@@ -118,7 +118,7 @@ def test_a_part_that_is_not_followed_is_no_pause() -> None:
         "power_limit_w": steps((0, 400), (20, 300), (30, 400), (40, 300), (41.8, 400))(times),
     })
     parts = setting_parts([observed], (0.0, 59.9))
-    known = Periods((Level("iteration", 0.9, 0.01, 0.9, 0.0, 0.9),), sure=True)
+    known = Periods((DetectedPeriod("iteration", 0.9, 0.01, 0.9, 0.0, 0.9),), sure=True)
     followed = [replace(part, periods=known if part.setting == "400 W" else None) for part in parts]
     frame = iterations(observed, known, within_s=(0.0, 59.9), parts=followed)
     between = frame.filter((pl.col("start_s") > 1) & (pl.col("end_s") < 59) & (pl.col("time_s") > 1.5))
@@ -133,7 +133,7 @@ def test_a_limit_that_does_not_bind_leaves_one_period() -> None:
     power = repeated(0.9, 0.0, times) + np.random.default_rng(1).normal(0.0, 2.0, len(times))
     observed = pl.DataFrame({"time_s": times, "power_w": power, "power_limit_w": np.where(times < 30, 400.0, 350.0)})
     found = from_stored(observed)
-    assert found.summary.seconds == pytest.approx(0.9, rel=0.01)
+    assert found.summary.time_s == pytest.approx(0.9, rel=0.01)
     assert found.summary.count == pytest.approx(60 / 0.9, abs=2)
     assert [each.setting for each in found.summary.levels if each.setting] == ["400 W", "350 W"]
 

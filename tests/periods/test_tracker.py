@@ -20,7 +20,7 @@ from workbench.periods.detect import find_periods
 from workbench.periods.online.buffer import Memory
 from workbench.periods.online.search import Search
 from workbench.periods.tracker import PeriodTracker
-from workbench.records import Level, Periods, Setting
+from workbench.records import DetectedPeriod, Periods, Setting
 from workbench.samples import ROWS
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
@@ -56,7 +56,7 @@ def plain(trace: pl.DataFrame) -> Periods:
     k = next(k for k in peaks if likeness[k] >= 0.85 * top)
     a, b, c = likeness[k - 1 : k + 2]
     seconds = (lags[k] + 0.5 * (a - c) / (a - 2 * b + c)) * step_s
-    return Periods((Level("iteration", seconds, 0.01 * seconds, 0.9, float(time_s[0]), float(b)),), sure=True)
+    return Periods((DetectedPeriod("iteration", seconds, 0.01 * seconds, 0.9, float(time_s[0]), float(b)),), sure=True)
 
 
 def says(seconds: float, calls: list[float] | None = None) -> Callable[[pl.DataFrame], Periods]:
@@ -66,7 +66,7 @@ def says(seconds: float, calls: list[float] | None = None) -> Callable[[pl.DataF
         if calls is not None:
             calls.append(float(trace["time_s"][-1]))
         return Periods(
-            (Level("iteration", seconds, 0.01 * seconds, 0.9, float(trace["time_s"][0]), 0.9),), sure=True
+            (DetectedPeriod("iteration", seconds, 0.01 * seconds, 0.9, float(trace["time_s"][0]), 0.9),), sure=True
         )
 
     return detect
@@ -113,7 +113,7 @@ class Training:
     def observe(self) -> None:
         tracker = self.following.update()
         level = tracker.periods.rhythm if tracker.periods.rhythm_sure else None
-        self.seen.append((self.machine.clock(), tracker.state, level.seconds if level else None))
+        self.seen.append((self.machine.clock(), tracker.state, level.period_s if level else None))
 
     def idle(self, seconds: float) -> None:
         for _ in range(int(4 * seconds)):
@@ -171,7 +171,7 @@ def test_the_iteration_of_a_training_is_found_and_followed(
     true_s = float(np.mean(np.diff(job.marks)))
     assert training.tracker.state == "locked"
     assert training.tracker.periods.iteration is not None
-    assert training.tracker.periods.iteration.seconds == pytest.approx(true_s, rel=0.02)
+    assert training.tracker.periods.iteration.period_s == pytest.approx(true_s, rel=0.02)
     found_s = training.locked_s(true_s, 0.0) - job.marks[0]
     assert found_s < max(6.0, 6 * true_s)
     assert training.tracker.text.startswith("one iteration takes ")
@@ -186,7 +186,7 @@ def test_boundaries_stay_on_the_same_point_of_the_iteration(training: Training) 
         if batch.iteration > 20 and level is not None:
             marks = np.array(job.marks)
             near_s = marks[np.argmin(np.abs(marks - level.phase_s))]
-            late.append((level.phase_s - near_s) / level.seconds)
+            late.append((level.phase_s - near_s) / level.period_s)
     around = np.exp(2j * np.pi * np.array(late))
     spread = np.sqrt(-2 * np.log(np.abs(around.mean()))) / (
         2 * np.pi
@@ -222,7 +222,7 @@ def test_without_a_rhythm_the_answer_is_no_and_the_looking_goes_on() -> None:
     tracker.feed(rows_of(later_s, wave(later_s / 2.0)))
     assert tracker.state == "locked"
     assert tracker.periods.iteration is not None
-    assert tracker.periods.iteration.seconds == pytest.approx(2.0, rel=0.01)
+    assert tracker.periods.iteration.period_s == pytest.approx(2.0, rel=0.01)
 
 
 def test_irregular_readings_with_holes_do_no_harm() -> None:
@@ -237,7 +237,7 @@ def test_irregular_readings_with_holes_do_no_harm() -> None:
     ]
     assert set(states) == {"locked"}
     assert tracker.periods.iteration is not None
-    assert tracker.periods.iteration.seconds == pytest.approx(1.7, rel=0.01)
+    assert tracker.periods.iteration.period_s == pytest.approx(1.7, rel=0.01)
 
 
 # keeping step
@@ -253,7 +253,7 @@ def test_drift_is_followed_without_asking_the_detector() -> None:
     for at_s in watched(tracker, rows_of(time_s, wave(phase))):
         if at_s > 30:
             assert tracker.periods.iteration is not None
-            worst = max(worst, abs(tracker.periods.iteration.seconds / (1 + at_s / 1200) - 1))
+            worst = max(worst, abs(tracker.periods.iteration.period_s / (1 + at_s / 1200) - 1))
             assert tracker.state == "locked"
     assert worst < 0.025
     assert len(calls) < 20
@@ -263,7 +263,7 @@ def test_the_other_levels_are_carried_along() -> None:
     def detect(trace: pl.DataFrame) -> Periods:
         found = says(2.0)(trace).levels[0]
         return Periods(
-            (Level("micro-step", 0.5, 0.01, 0.8, 0.0, 0.2), found, Level("cycle", 20.0, 0.1, 0.7, 0.0, 0.1)),
+            (DetectedPeriod("micro-step", 0.5, 0.01, 0.8, 0.0, 0.2), found, DetectedPeriod("cycle", 20.0, 0.1, 0.7, 0.0, 0.1)),
             sure=True,
         )
 
@@ -271,8 +271,8 @@ def test_the_other_levels_are_carried_along() -> None:
     time_s = np.arange(0, 120, 0.1)
     tracker.feed(rows_of(time_s, wave(time_s / 2.06)))  # 3 % longer than the detector says
     micro, iteration, cycle = tracker.periods.levels
-    assert iteration.seconds == pytest.approx(2.06, rel=0.005)
-    assert (micro.seconds / 0.5, cycle.seconds / 20.0) == pytest.approx((iteration.seconds / 2.0,) * 2)
+    assert iteration.period_s == pytest.approx(2.06, rel=0.005)
+    assert (micro.period_s / 0.5, cycle.period_s / 20.0) == pytest.approx((iteration.period_s / 2.0,) * 2)
 
 
 # changes
@@ -286,7 +286,7 @@ def test_a_power_limit_makes_a_new_period_which_is_found_at_once(training: Train
     slow_s = typical_s(job)
     assert "changed" in training.states(changed_s)
     assert training.tracker.periods.iteration is not None
-    assert training.tracker.periods.iteration.seconds == pytest.approx(slow_s, rel=0.03)
+    assert training.tracker.periods.iteration.period_s == pytest.approx(slow_s, rel=0.03)
     assert training.locked_s(slow_s, changed_s) - changed_s < 5 * slow_s
     assert any("from 250 to 150 W" in note for note in training.tracker.periods.notes)
 
@@ -306,7 +306,7 @@ def test_a_locked_clock_scales_the_period(training: Training) -> None:
     training.device.write(Setting(sm_clock_mhz=900))
     job = training.train("imagenet", 256, 25.0)
     assert training.tracker.periods.iteration is not None
-    assert training.tracker.periods.iteration.seconds == pytest.approx(typical_s(job), rel=0.03)
+    assert training.tracker.periods.iteration.period_s == pytest.approx(typical_s(job), rel=0.03)
     assert training.locked_s(typical_s(job), changed_s) - changed_s < 8.0
     assert any("MHz" in note for note in training.tracker.periods.notes)
 
@@ -316,7 +316,7 @@ def test_another_batch_size_is_noticed(training: Training) -> None:
     changed_s = training.machine.clock()
     job = training.train("imagenet", 128, 40.0)
     assert training.tracker.periods.iteration is not None
-    assert training.tracker.periods.iteration.seconds == pytest.approx(typical_s(job), rel=0.02)
+    assert training.tracker.periods.iteration.period_s == pytest.approx(typical_s(job), rel=0.02)
     # Without a pause or a changed setting it could be an evaluation, for a third of the time that the
     # training took.
     assert training.locked_s(typical_s(job), changed_s) - changed_s < 15.0
@@ -330,7 +330,7 @@ def test_another_workload_after_a_pause_is_noticed_at_once(training: Training) -
     job = training.train("librispeech", 48, 30.0)
     true_s = typical_s(job)
     assert training.tracker.periods.iteration is not None
-    assert training.tracker.periods.iteration.seconds == pytest.approx(true_s, rel=0.03)
+    assert training.tracker.periods.iteration.period_s == pytest.approx(true_s, rel=0.03)
     assert training.locked_s(true_s, changed_s) - changed_s < max(6 * true_s, 8.0)
 
 
@@ -351,7 +351,7 @@ def test_data_from_before_a_change_is_not_mixed_in() -> None:
     assert after
     assert min(after) >= 40.0
     assert tracker.periods.iteration is not None
-    assert tracker.periods.iteration.seconds == pytest.approx(1.4, rel=0.01)
+    assert tracker.periods.iteration.period_s == pytest.approx(1.4, rel=0.01)
 
 
 # what is no change
@@ -362,7 +362,7 @@ def test_evaluations_are_held_and_reported(training: Training) -> None:
     assert len([event for event in job.events if event.kind == "evaluation"]) >= 6
     assert training.states(job.marks[0] + 6.0) == {"locked"}
     assert training.tracker.periods.iteration is not None
-    assert training.tracker.periods.iteration.seconds == pytest.approx(typical_s(job, 300), rel=0.02)
+    assert training.tracker.periods.iteration.period_s == pytest.approx(typical_s(job, 300), rel=0.02)
     assert any("evaluations or checkpoints" in note for note in training.tracker.periods.notes)
 
 
@@ -380,7 +380,7 @@ def test_a_long_evaluation_with_a_rhythm_of_its_own_is_held() -> None:
     assert states == {"locked"}
     assert text == {"something else"}
     assert tracker.periods.iteration is not None
-    assert tracker.periods.iteration.seconds == pytest.approx(1.3, rel=0.01)
+    assert tracker.periods.iteration.period_s == pytest.approx(1.3, rel=0.01)
 
 
 def test_a_pause_is_reported_and_the_same_iteration_resumes(training: Training) -> None:
@@ -392,7 +392,7 @@ def test_a_pause_is_reported_and_the_same_iteration_resumes(training: Training) 
     job = training.train("squad", 32, 25.0, evaluate=False, seed=5)
     assert training.states(8.0) == {"locked"}
     assert training.tracker.periods.iteration is not None
-    assert training.tracker.periods.iteration.seconds == pytest.approx(typical_s(job), rel=0.02)
+    assert training.tracker.periods.iteration.period_s == pytest.approx(typical_s(job), rel=0.02)
     assert any(f"paused until {again_s:.0f}"[:-1] in note for note in training.tracker.periods.notes)
 
 
@@ -444,7 +444,7 @@ def test_what_the_energy_counter_confirms_is_believed(
     tracker = blinking(simulated, card, seconds)
     assert tracker.state == "locked"
     assert tracker.periods.iteration is not None
-    assert tracker.periods.iteration.seconds == pytest.approx(seconds, rel=0.01)
+    assert tracker.periods.iteration.period_s == pytest.approx(seconds, rel=0.01)
 
 
 def polled(
@@ -480,7 +480,7 @@ def test_near_the_limit_another_polling_interval_is_asked_for_and_what_stays_is_
     assert tracker.state == "locked"
     assert tracker.wanted_interval_s is None
     assert tracker.periods.iteration is not None
-    assert tracker.periods.iteration.seconds == pytest.approx(0.37, rel=0.02)
+    assert tracker.periods.iteration.period_s == pytest.approx(0.37, rel=0.02)
 
 
 def test_a_beat_of_the_polling_moves_and_is_rejected() -> None:
@@ -639,7 +639,7 @@ def test_the_shipped_detector_locks_on_and_is_never_sure_of_anything_else(
     level = training.tracker.periods.iteration
     assert training.tracker.state == "locked"
     assert level is not None
-    assert level.seconds == pytest.approx(true_s, rel=0.015)
+    assert level.period_s == pytest.approx(true_s, rel=0.015)
     assert training.locked_s(true_s, 0.0) - job.marks[0] < 16 * max(1.0, true_s)
     for (
         at_s,
@@ -688,7 +688,7 @@ def test_while_a_period_appears_all_of_it_is_analysed_soon() -> None:
 
     def likely(trace: pl.DataFrame) -> Periods:
         observed.append((float(trace["time_s"][0]), float(trace["time_s"][-1])))
-        return Periods((Level("iteration", 22.0, 0.1, 0.4, 0.0, 0.9, 0.7),), reason="too short")
+        return Periods((DetectedPeriod("iteration", 22.0, 0.1, 0.4, 0.0, 0.9, 0.7),), reason="too short")
 
     time_s = np.arange(0.0, 120.0, 0.1)
     for _ in watched(PeriodTracker(likely, guard=False), rows_of(time_s, wave(time_s / 22.0))):

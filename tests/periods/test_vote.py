@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from workbench.periods.vote import vote
-from workbench.records import Level, Periods
+from workbench.records import DetectedPeriod, Periods
 
 
 def answer(
     seconds: float, rhythm: float, role: float, *, name: str = "iteration", sure: bool = False
 ) -> Periods:
-    level = Level(name, seconds, 0.01 * seconds, role * rhythm, 0.0, 0.5, rhythm)
+    level = DetectedPeriod(name, seconds, 0.01 * seconds, role * rhythm, 0.0, 0.5, rhythm)
     return Periods((level,), sure=sure, reason="" if sure else "not sure", steady=rhythm > 0.87)
 
 
@@ -19,7 +19,7 @@ def test_one_sure_gpu_speaks_for_those_that_see_nothing() -> None:
     found = vote([Periods(reason="flat"), answer(2.0, 0.95, 0.9, sure=True), answer(2.01, 0.5, 0.5)])
     assert found.sure
     assert found.iteration is not None
-    assert found.iteration.seconds == 2.0
+    assert found.iteration.period_s == 2.0
 
 
 def test_a_rhythm_that_most_gpus_show_is_there_though_none_is_sure_alone() -> None:
@@ -44,15 +44,15 @@ def test_nothing_is_made_up(founds: list[Periods]) -> None:
 
 
 def test_what_is_voted_for_is_what_is_reported() -> None:
-    def level(name: str, seconds: float, rhythm: float, role: float) -> Level:
-        return Level(name, seconds, 0.01 * seconds, role * rhythm, 0.0, 0.5, rhythm)
+    def level(name: str, seconds: float, rhythm: float, role: float) -> DetectedPeriod:
+        return DetectedPeriod(name, seconds, 0.01 * seconds, role * rhythm, 0.0, 0.5, rhythm)
 
     plain = Periods((level("cycle", 1.0, 0.86, 0.95),), reason="not sure")
     both = Periods((level("iteration", 0.2, 0.85, 0.5), level("cycle", 1.0, 0.84, 0.99)), reason="not sure")
     assert both.rhythm is not None
-    assert both.rhythm.seconds == 0.2
+    assert both.rhythm.period_s == 0.2
     for founds in ([plain, both], [both, plain]):
         found = vote(founds)
         assert found.cycle_sure
         assert found.rhythm is not None
-        assert (found.rhythm.name, found.rhythm.seconds) == ("cycle", 1.0)
+        assert (found.rhythm.name, found.rhythm.period_s) == ("cycle", 1.0)

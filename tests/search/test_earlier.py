@@ -114,7 +114,7 @@ def needed(
     begun: int | None = None,
 ) -> tuple[int, FrontierSearch]:
     """Measurements until 99 % of the frontier's area are there; the first is of row `begun`, if any."""
-    search = FrontierSearch(SPACE, rng=np.random.default_rng(seed), worth=0.0)
+    search = FrontierSearch(SPACE, rng=np.random.default_rng(seed), min_gain=0.0)
     if known is not None:
         deep = np.log(np.array([max(250.0 / limit, 1500 / clock) for limit, clock in SPACE.rows()]))
         search.assume([PlacedCurve(np.arange(0, len(SPACE), 2), np.log(known[::2]), 0.01, "yesterday", deep)])

@@ -37,7 +37,7 @@ def run(search: FrontierSearch, space: pl.DataFrame, most: int = 35) -> list[int
 
 
 def test_a_third_of_the_grid_shows_99_percent_of_the_frontier_and_soon_it_stops() -> None:
-    search = FrontierSearch(SPACE, worth=0.002, rng=np.random.default_rng(1))
+    search = FrontierSearch(SPACE, min_gain=0.002, rng=np.random.default_rng(1))
     measured = run(search, SPACE)
     time_s, energy_j = np.array([cost(row) for row in SPACE.to_dicts()]).T
     worst = time_s.max(), energy_j.max()
@@ -71,7 +71,7 @@ def test_a_cliff_that_physics_alone_cannot_make_takes_no_whole_sweep(seed: int) 
     truth = np.array([card(clock, rng, "cliff") for clock in CLOCKS["sm_clock_mhz"]])
     time_s, energy_j = truth.T
     worst, seen = truth.max(axis=0), list[int]()
-    search = FrontierSearch(CLOCKS, worth=0.0, rng=np.random.default_rng(seed))
+    search = FrontierSearch(CLOCKS, min_gain=0.0, rng=np.random.default_rng(seed))
     while area(time_s[seen], energy_j[seen], *worst) < 0.99 * area(time_s, energy_j, *worst):
         step = search.ask()
         assert step is not None
@@ -125,7 +125,7 @@ def test_repeats_are_averaged() -> None:
 
 
 def test_a_configuration_that_cannot_be_measured_is_not_asked_for() -> None:
-    search = FrontierSearch(SPACE.head(3), worth=0.0)
+    search = FrontierSearch(SPACE.head(3), min_gain=0.0)
     first = search.ask()
     assert first is not None
     search.cannot(first.row, "out of memory")
@@ -135,7 +135,7 @@ def test_a_configuration_that_cannot_be_measured_is_not_asked_for() -> None:
 
 
 def test_when_all_is_measured_there_is_nothing_to_ask_for() -> None:
-    search = FrontierSearch(SPACE.head(2), worth=0.0)
+    search = FrontierSearch(SPACE.head(2), min_gain=0.0)
     search.tell(0, 2.0, 10.0)
     search.tell(1, 1.0, 20.0)
     assert search.ask() is None

@@ -72,12 +72,12 @@ def test_repeats_are_pooled_with_the_error_of_their_mean() -> None:
     pooled = collect(frame).points
     assert pooled["repeats"].to_list() == [2, 1]
     assert pooled.select("time_s", "energy_j").row(0) == (2.0, 12.0)
-    assert pooled["time_sd_s"].to_list() == [pytest.approx(1.0), 0.0]  # spread sqrt(2), two of them
+    assert pooled["time_se_s"].to_list() == [pytest.approx(1.0), 0.0]  # spread sqrt(2), two of them
 
 
 def test_repeats_that_agree_by_chance_keep_their_own_errors() -> None:
-    frame = points((1, 10), (1, 10), power_limit_w=[100, 100], time_sd_s=[0.3, 0.4])
-    assert collect(frame).points["time_sd_s"].item() == pytest.approx(0.25)
+    frame = points((1, 10), (1, 10), power_limit_w=[100, 100], time_se_s=[0.3, 0.4])
+    assert collect(frame).points["time_se_s"].item() == pytest.approx(0.25)
 
 
 def test_a_driver_s_choice_is_a_configuration_too() -> None:
@@ -90,7 +90,7 @@ def test_without_errors_a_point_is_on_the_frontier_or_not() -> None:
 
 
 def test_two_points_that_cannot_be_told_apart_share_the_doubt() -> None:
-    frame = points((1, 10), (2, 5), (2, 5), (3, 50), time_sd_s=[0, 0, 0, 0], energy_sd_j=[0.1, 0.5, 0.5, 0.5])
+    frame = points((1, 10), (2, 5), (2, 5), (3, 50), time_se_s=[0, 0, 0, 0], energy_se_j=[0.1, 0.5, 0.5, 0.5])
     chance = frontier.membership(frame, draws=2000)
     assert chance[0] == 1.0
     assert chance[1] == pytest.approx(0.5, abs=0.05)
@@ -101,7 +101,7 @@ def test_two_points_that_cannot_be_told_apart_share_the_doubt() -> None:
 def test_pruning_what_is_far_beaten_changes_no_probability() -> None:
     rng = np.random.default_rng(3)
     frame = points(*rng.uniform(1, 10, (60, 2)).tolist()).with_columns(
-        time_sd_s=pl.lit(0.2), energy_sd_j=pl.lit(0.2)
+        time_se_s=pl.lit(0.2), energy_se_j=pl.lit(0.2)
     )
     time_s, energy_j = frame["time_s"].to_numpy(), frame["energy_j"].to_numpy()
     counts = np.zeros(60)
@@ -156,4 +156,4 @@ def test_one_point_is_a_frontier() -> None:
 
 def test_a_negative_error_is_refused() -> None:
     with pytest.raises(UsageError, match="0 or more"):
-        frontier.membership(points((1, 2), time_sd_s=[-1.0]))
+        frontier.membership(points((1, 2), time_se_s=[-1.0]))

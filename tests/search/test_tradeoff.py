@@ -14,7 +14,7 @@ from workbench.search.tradeoff import (
     FrontierAnalysis,
     Work,
     analyse_frontier,
-    choose,
+    best_configuration,
     collect,
     configuration,
     describe,
@@ -53,7 +53,7 @@ def test_repeats_are_pooled_with_their_spread_and_their_measurements() -> None:
         )
     ).points
     assert points["time_s"].to_list() == [11.0, 5.0]
-    assert points["energy_sd_j"].to_list() == [
+    assert points["energy_se_j"].to_list() == [
         pytest.approx(2.0),
         0.0,
     ]  # of the mean of two: half of their distance
@@ -160,15 +160,15 @@ def test_eta_goes_from_the_fastest_to_the_least_energy() -> None:
 
 
 def test_choices_in_python() -> None:
-    assert choose(LIMITS) == at(200.0)
-    assert choose(LIMITS, max_slowdown=0.05) == at(250.0)
-    assert choose(LIMITS, eta=0.0) == at(300.0)
+    assert best_configuration(LIMITS) == at(200.0)
+    assert best_configuration(LIMITS, max_slowdown=0.05) == at(250.0)
+    assert best_configuration(LIMITS, eta=0.0) == at(300.0)
     with pytest.raises(UsageError, match=r"max_slowdown=-0\.1"):
-        choose(LIMITS, max_slowdown=-0.1)
+        best_configuration(LIMITS, max_slowdown=-0.1)
     with pytest.raises(UsageError, match="eta=2"):
-        choose(LIMITS, eta=2.0)
+        best_configuration(LIMITS, eta=2.0)
     with pytest.raises(UsageError, match="several gpus"):
-        choose(LIMITS.with_columns(gpu=pl.Series(["A", "A", "B", "B"])))
+        best_configuration(LIMITS.with_columns(gpu=pl.Series(["A", "A", "B", "B"])))
 
 
 def test_a_line_of_python_makes_the_same_configuration() -> None:
@@ -224,7 +224,7 @@ def test_what_is_not_known_of_the_work_is_left_out(work: Work, factors: dict[str
 
 
 def test_savings_have_the_errors_of_both_and_the_default_has_none() -> None:
-    found = seen(LIMITS.with_columns(energy_sd_j=pl.Series([30.0, 40.0, 0.0, 0.0])))
+    found = seen(LIMITS.with_columns(energy_se_j=pl.Series([30.0, 40.0, 0.0, 0.0])))
     assert savings(found, 1, Work("epoch"))[1].uncertainty_j == pytest.approx(98.0)
     assert savings(found, 0, Work("epoch")) == []
 

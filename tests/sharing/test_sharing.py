@@ -34,7 +34,7 @@ from workbench.sharing import children, comparing, period_separation, result, st
 from workbench.sharing.children import JobProcess
 from workbench.sharing.comparing import ConfidenceInterval, SharingEffect, Stage, compare
 from workbench.sharing.picture import COLOURS, picture
-from workbench.sharing.result import Shared, decide
+from workbench.sharing.result import SharingResult, decide
 from workbench.simulation import catalogue, tenants
 from workbench.simulation.machine import Machine
 
@@ -228,7 +228,7 @@ def test_a_result_shows_itself_as_a_table_with_the_boards_total(on_paper: Sharin
     jobs = tuple(
         result.SharedJob(name, f"python {name}.py", "ok", 3 << 30, "", "marks") for name in ("A", "B<script>")
     )
-    shared = Shared(
+    shared = SharingResult(
         "GPU",
         "GPU-1",
         True,
@@ -444,7 +444,7 @@ def test_jobs_are_called_by_their_scripts_and_functions(lab: Machine) -> None:
         (["true"] * 2, {"max_slowdown": 0.0}, "max_slowdown=0"),
         (["true"] * 2, {"max_slowdown": 20}, "did you mean 0.2?"),
         (["true"] * 2, {"max_slowdown": float("nan")}, "max_slowdown=nan"),
-        (["true"] * 2, {"seconds": 0.0}, "seconds=0"),
+        (["true"] * 2, {"stage_s": 0.0}, "stage_s=0"),
         (["true"] * 2, {"rounds": 0}, "rounds=0"),
         (["true"] * 2, {"rounds": 1.5}, "rounds=1.5 .* float"),
         (["true"] * 2, {"max_slowdown": "x"}, "max_slowdown='x' .* str"),
@@ -928,7 +928,7 @@ def _left(pids: list[int]) -> list[int]:
 def test_paused_jobs_die_with_whoever_paused_them(lab: Machine, tmp_path: Path, shape: str) -> None:
     """Killed outright, nothing can be tidied up: a stopped job would hold its memory for ever."""
     code = (
-        f"import workbench\nworkbench.share(*[{SHAPES[shape]!r}] * 2, labels=['a', 'b'], seconds=1.0, "
+        f"import workbench\nworkbench.share(*[{SHAPES[shape]!r}] * 2, labels=['a', 'b'], stage_s=1.0, "
         "rounds=100, say=None)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)})
@@ -964,7 +964,7 @@ def test_the_command_line_says_the_verdict_and_writes_it_down(
     job = f"{sys.executable} {script}"
     assert (
         main(
-            ["share", job, job, "--until", "verdict", "--seconds", "8", "--rounds", "1", "--json", str(path)]
+            ["share", job, job, "--until", "verdict", "--stage-s", "8", "--rounds", "1", "--json", str(path)]
         )
         == 0
     )

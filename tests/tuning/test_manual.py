@@ -67,7 +67,7 @@ def machine(simulated: Simulated) -> Iterator[Machine]:
 
 @pytest.fixture
 def hand(machine: Machine) -> ManualControl:
-    return manual.control()
+    return manual.gpu_control()
 
 
 def truth(machine: Machine) -> tuple[float, int]:
@@ -80,14 +80,14 @@ def truth(machine: Machine) -> tuple[float, int]:
 def test_a_gpu_that_nobody_touched_is_at_the_drivers_default(hand: ManualControl) -> None:
     now = hand.active()
     assert (now.setting, now.origin, now.holder) == (Setting(250.0), "default", "")
-    assert manual.control(hand.device.uuid) is hand is manual.control(0)
+    assert manual.gpu_control(hand.device.uuid) is hand is manual.gpu_control(0)
 
 
 def test_a_gpu_that_the_session_does_not_measure_is_no_gpu(hand: ManualControl) -> None:
     with pytest.raises(UnknownGpu, match="GPU 7"):
-        manual.control(7)
+        manual.gpu_control(7)
     with pytest.raises(UsageError, match="one GPU"):
-        manual.control([])
+        manual.gpu_control([])
 
 
 def test_it_says_whose_setting_is_in_force(machine: Machine, hand: ManualControl) -> None:

@@ -55,7 +55,7 @@ def training(card: str, seconds: float, wait: float) -> Workload:
 
 def tuned(machine: Machine, work: Workload, lasts_s: float, variation: float = 0.01) -> Tuner:
     """A tuner at work on a training that does not report its steps."""
-    tuner = Tuner(sessions.current().meter, model=False, earlier=False)
+    tuner = Tuner(sessions.current().meter, model=False, warm_start=False)
     last_s = -math.inf
 
     def advance(_: float) -> None:

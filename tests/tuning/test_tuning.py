@@ -549,7 +549,7 @@ def test_the_gpu_comes_back_from_every_state_and_fault(
     if (
         not here.as_found
     ):  # the driver did not let it be put back: that is said, and whoever holds it next does it
-        assert result.left
+        assert result.not_restored
         with lease.applied(here.device, Setting(power_limit_w=here.device.limits.default_power_limit_w)):
             pass
     assert here.as_found
@@ -1069,7 +1069,7 @@ def test_settings_that_were_refused_are_not_tried_again_for_another_bound(lab: C
 
 def test_what_a_result_lacks_is_said_with_it() -> None:
     saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0)
-    result = TuningResult("watch", None, saved, 12.0, 30, "marks", remarks=("another card",))
+    result = TuningResult("watch", None, saved, 12.0, 30, "marks", notes=("another card",))
     assert result.text.endswith("; another card")
 
 
@@ -1196,7 +1196,7 @@ def test_the_next_run_of_a_job_starts_from_what_was_measured_before(
     made = []
     for _ in range(2):
         here = lab("V100")
-        tuner = here.tuner(over="power", label="my training", earlier=True)
+        tuner = here.tuner(over="power", label="my training", warm_start=True)
         here.until(tuner, "watch")
         made.append((tuner.log.probes.made, [text for _, text in tuner.log.events]))
         account, = tuner.log.accounts.accounts

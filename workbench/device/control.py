@@ -160,7 +160,7 @@ class Control:
     def __init__(self, device: OpenGpu) -> None:
         self.device = device
         self.refused = ""  # why the last change was not permitted
-        self.left = ""  # what could not be restored
+        self.not_restored = ""  # what could not be restored
         self._lock = threading.RLock()
         self._lease = lease.Lease([device], who="person")
         self._done: list[Applied] = []
@@ -273,9 +273,10 @@ class Control:
                 if isinstance(error, NotPermitted):
                     self.refused = str(error)
                 if not self._done:  # what was held for this change is held for nothing
-                    self._found, self.left = before, "; ".join(self._lease.restore()) or self.left
+                    self._found, self.not_restored = (before,
+                        "; ".join(self._lease.restore()) or self.not_restored)
                 raise
-            self.refused = self.left = ""
+            self.refused = self.not_restored = ""
             changed = difference(before, configuration.setting, self.device)
             text += changed or ("the GPU was at this setting already",)
             text += self._choose(configuration, jobs)
@@ -312,11 +313,11 @@ class Control:
                 if left := _left_alone(now.power_limit_w, last.after.power_limit_w):
                     wanted = replace(wanted, power_limit_w=now.power_limit_w)
                 self._to(wanted, now)
-            self.left, self.earlier = left, ""
+            self.not_restored, self.earlier = left, ""
             self._done.pop()
             self._unchoose(last)
             _remember(self.device.uuid, self._done[-1] if self._done else None)
-            return self.left or f"undone: {self.device.setting()} is active again"
+            return self.not_restored or f"undone: {self.device.setting()} is active again"
 
     def undo_all(self) -> str:
         """Everything that was applied from here taken back; returns a sentence if something is left."""
@@ -324,12 +325,12 @@ class Control:
             if not self.history:
                 if lease.owes(self.device.uuid):
                     self._settle()
-                return self.left
-            self.left = self._back()
+                return self.not_restored
+            self.not_restored = self._back()
             first, self._done = self._done[0], []
             self._unchoose(first)
             _remember(self.device.uuid, None)
-            return self.left
+            return self.not_restored
 
     def restore_default(self) -> Applied:
         """Give every knob back to the driver: a change that can be undone. Raises as `apply`."""
@@ -370,7 +371,7 @@ class Control:
             lease.change(self.device, lost)
             self.device.reset(freed)
         except DeviceError as error:
-            self.left = f"{self.device.name} could not be restored to {before}: {error}"
+            self.not_restored = f"{self.device.name} could not be restored to {before}: {error}"
 
     def _back(self) -> str:
         """The way back to before the first change."""
@@ -393,11 +394,11 @@ class Control:
         self.device.setting()  # raises while the GPU does not answer
         again = lease.Lease([self.device])
         again.apply(Setting())  # takes the journal up
-        self.left = "; ".join(again.restore())
+        self.not_restored = "; ".join(again.restore())
         now = self.device.setting()
-        self.left = self.left or _left_alone(now.power_limit_w, owed_w)
+        self.not_restored = self.not_restored or _left_alone(now.power_limit_w, owed_w)
         self._found = None
-        return self.left or f"put back: {now} is active again"
+        return self.not_restored or f"put back: {now} is active again"
 
     def _make_way(self) -> tuple[str, ...]:
         """What else of this process changes the GPU ends; sentences on what that was."""

@@ -27,7 +27,7 @@ from ..logbook.equal_work import UNKNOWN_WORK, caveats, comparison_basis
 from ..logbook.quantities import format_duration
 from ..logbook.store import Store, from_row
 from ..measurement import session
-from ..measurement.api import applied
+from ..measurement.api import gpu_settings
 from ..measurement.meter import Meter
 from ..measurement.repeats import repeated, with_iterations
 from ..records import Measurement, Setting, Window, WorkDone
@@ -98,22 +98,23 @@ class EnergyComparison:
 @checked
 def compare(
     a: Work | Setting | str, b: Work | Setting | str, *, work: Work | None = None,
-    labels: Sequence[str] | None = None, smallest: float = 0.02, budget_s: float = 300.0, pairs: int = 200,
-    gpus: Gpus = None, seed: int | None = None,
+    labels: Sequence[str] | None = None, min_effect: float = 0.02, timeout_s: float = 300.0,
+    max_pairs: int = 200, gpus: Gpus = None, seed: int | None = None,
 ) -> EnergyComparison:
     """Which of two takes less energy and time for the same work, by how much, and how sure that is.
 
-    Functions and settings are run now: one unmeasured call each, then turns until a difference of `smallest`
-    would be found in nine cases of ten, or `budget_s` is spent. Settings are restored. Both ways are in
-    the log afterwards, also where one of them fails. Labels are looked up in the log: all their runs count.
+    Functions and settings are run now: one unmeasured call each, then turns until a difference of
+    `min_effect` would be found in nine cases of ten, or `timeout_s` is spent. Settings are restored. Both
+    ways are in the log afterwards, also where one of them fails. Labels are looked up in the log: all their
+    runs count.
 
     Args:
         a, b: Two functions without arguments, two settings of the GPU, or two labels of the log.
         work: With settings, what to run under each.
         labels: Names for the two; those of the functions or settings where None.
-        smallest: The difference worth finding: 0.02 is 2 %.
-        budget_s: Seconds of runs after which it ends; the interval is as wide as it is then.
-        pairs: Pairs of runs at most.
+        min_effect: The difference worth finding: 0.02 is 2 %.
+        timeout_s: Seconds of runs after which it ends; the interval is as wide as it is then.
+        max_pairs: Pairs of runs at most.
         gpus: Which GPUs to count and set, as `devices` takes them; all visible ones where None.
         seed: Of the order; another one each time where None.
 
@@ -121,13 +122,13 @@ def compare(
         UsageError: two that cannot be compared, numbers that make no sense. NoDriver: no GPU here.
         MeasurementError: a run without an energy.
     """
-    if not 0 < smallest < 1:
-        raise UsageError(f"a smallest difference of {shown(smallest)}: give a share between 0 and 1; "
+    if not 0 < min_effect < 1:
+        raise UsageError(f"min_effect={shown(min_effect)}: give a share between 0 and 1; "
                          "0.02 finds 2 %")
-    if not budget_s > 0:
-        raise UsageError(f"a budget of {shown(budget_s)} s measures nothing; give seconds above 0")
-    if pairs < 2:
-        raise UsageError(f"{pairs} pair of runs shows no spread; give at least 2 pairs")
+    if not timeout_s > 0:
+        raise UsageError(f"timeout_s={shown(timeout_s)} measures nothing; give seconds above 0")
+    if max_pairs < 2:
+        raise UsageError(f"{max_pairs} pair of runs shows no spread; give at least 2 pairs")
     if isinstance(a, str) and isinstance(b, str):
         return compare_logged(Store(), a, b)
     ways, names = _ways(a, b, work)
@@ -135,7 +136,7 @@ def compare(
         if len(labels) != 2:
             raise UsageError(f"labels of {shown(labels)}: give two names, one for each way")
         names = (str(labels[0]), str(labels[1]))
-    return _Alternation(ways, names, gpus).run(smallest, budget_s, pairs, seed)
+    return _Alternation(ways, names, gpus).run(min_effect, timeout_s, max_pairs, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +183,11 @@ class _Alternation:
         self._windows: dict[int, Window] = {}
         self._active: int | None = None
 
-    def run(self, smallest: float, budget_s: float, most: int, seed: int | None) -> EnergyComparison:
+    def run(self, min_effect: float, timeout_s: float, most: int, seed: int | None) -> EnergyComparison:
         kept: list[str] = []
         try:
             with ProgressLine(f"Comparing {' and '.join(self._labels)}") as progress, ExitStack() as held:
-                ended = self._alternate(held, progress, smallest, budget_s, most, seed)
+                ended = self._alternate(held, progress, min_effect, timeout_s, most, seed)
         finally:
             kept = self._keep()
         measured = [_of_one_call(self._measured[row["way"]].pop(0), row["calls"]) for row in self._rows]
@@ -194,7 +195,7 @@ class _Alternation:
                        notes=tuple(kept))
 
     def _alternate(
-        self, held: ExitStack, progress: ProgressLine, smallest: float, budget_s: float, most: int,
+        self, held: ExitStack, progress: ProgressLine, min_effect: float, timeout_s: float, most: int,
         seed: int | None,
     ) -> str:
         clock, order_of_ways = self._meter.clock, order(seed)
@@ -204,16 +205,16 @@ class _Alternation:
         while True:
             for number in (next(order_of_ways), next(order_of_ways)):
                 spent_s, done = clock() - began_s, len(self._rows)
-                left = format_duration(max(budget_s - spent_s, 0.0))
-                progress.tell(max(spent_s / budget_s, done / (2 * most)),
+                left = format_duration(max(timeout_s - spent_s, 0.0))
+                progress.tell(max(spent_s / timeout_s, done / (2 * most)),
                               f"run {done + 1}, {self._labels[number]}; at most {left} left")
                 self._once(held, number, calls[number])
             pairs = len(self._rows) // 2
-            if pairs >= LEAST_PAIRS and enough(*_columns(self._rows, "energy_j"), smallest):
-                return f"a difference of {100 * smallest:g} % would have been found: {2 * pairs} runs"
-            if (spent_s := clock() - began_s) >= budget_s or pairs >= most:
-                return (f"the budget is spent ({spent_s:.0f} s, {2 * pairs} runs); a larger one (budget_s=, "
-                        "pairs=) makes the interval narrower")
+            if pairs >= LEAST_PAIRS and enough(*_columns(self._rows, "energy_j"), min_effect):
+                return f"a difference of {100 * min_effect:g} % would have been found: {2 * pairs} runs"
+            if (spent_s := clock() - began_s) >= timeout_s or pairs >= most:
+                return (f"the budget is spent ({spent_s:.0f} s, {2 * pairs} runs); a larger one (timeout_s=, "
+                        "max_pairs=) makes the interval narrower")
 
     def _warm(self, held: ExitStack, number: int) -> int:
         self._enter(held, number, warm=False)
@@ -228,7 +229,7 @@ class _Alternation:
             return
         held.close()
         if way.setting != DEFAULT:
-            held.enter_context(applied(way.setting, gpus=self._gpus))
+            held.enter_context(gpu_settings(way.setting, gpus=self._gpus))
         if warm:
             way.call()
 

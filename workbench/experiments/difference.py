@@ -100,23 +100,23 @@ def difference(
 
 
 def enough(
-    way: ArrayLike, values: ArrayLike, temperature_c: ArrayLike | None, smallest: float
+    way: ArrayLike, values: ArrayLike, temperature_c: ArrayLike | None, min_effect: float
 ) -> bool:
-    """Whether a difference of `smallest` (0.02 is 2 %) would be found with a probability of 0.9; a far larger
-    one that was found needs to be known to a third of itself only.
+    """Whether a difference of `min_effect` (0.02 is 2 %) would be found with a probability of 0.9; a far
+    larger one that was found needs to be known to a third of itself only.
 
     Args:
         way: (n,) of 0 and 1, in the order of the runs.
         values: (n,) of joules or seconds.
         temperature_c: (n,) when each run began; nan where unknown, None where no run has one.
-        smallest: The relative difference worth finding.
+        min_effect: The relative difference worth finding.
     """
     fit = _fit(way, values, temperature_c)
     if fit is None or min(np.bincount(np.asarray(way, int), minlength=2)) < LEAST_PAIRS:
         return False
     log_ratio, error, degrees, _ = fit
     wide = error * (_quantile(degrees, 0.975, True) + _quantile(degrees, POWER, True))
-    return bool(wide <= max(math.log1p(smallest), 0.3 * abs(log_ratio)))
+    return bool(wide <= max(math.log1p(min_effect), 0.3 * abs(log_ratio)))
 
 
 def _quantile(degrees: int, share: float, sequential: bool) -> float:

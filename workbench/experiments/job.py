@@ -8,7 +8,7 @@
                 for batch in loader:
                     train(batch)
                     workbench.step()              # where an iteration ends, limits may be profiled
-                run.epoch(validate())
+                run.report(validate())
 
 A run is measured by the meter of this process's session. Its power limit is restored when it ends, however it
 ends. The history is an Optuna study (`history.study`), shared by everybody who names the same storage.
@@ -38,7 +38,7 @@ from .history.study import JobStudy
 from .power_profiling import default_limits_w
 from .progress import ProgressLine
 from .ranks import current_ranks, follow, gpus_of_ranks, lead, require_connected
-from .recurrence import Recurrence
+from .recurrence import JobRun
 from .trial import out_of_memory
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class RecurringJob(Suggesting):
             Zeus' eta from 0 (time only, which needs no GPU) to 1 (energy only).
         storage: An Optuna storage, its URL, or the path of an SQLite file; a file in the user's data
             directory where None.
-        target: Value of the metric at which a run has reached its goal; without one `report(reached=True)`
+        target: Value of the metric at which a run has reached its goal; without one `finish(reached=True)`
             reports it.
         higher_is_better: Of the metric.
         max_epochs: After so many a run has failed.
@@ -71,7 +71,7 @@ class RecurringJob(Suggesting):
         accept_changes: Go on where the history has other batch sizes.
         retries: Runs that `attempts` and `run` make for one recurrence at most, those that run out of memory
             included. Three that trained without success end it sooner.
-        earlier: Begin a profile of limits with what tuned runs and sweeps of this name have measured.
+        warm_start: Begin a profile of limits with what tuned runs and sweeps of this name have measured.
 
     Raises:
         UsageError: no batch size, a default that is not one of them, an eta outside 0..1, a history with
@@ -89,7 +89,7 @@ class RecurringJob(Suggesting):
         policy: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
         power_limits_w: Sequence[float] | None = None, gpus: Gpus = None, meter: Meter | None = None,
         seed: int | None = None, accept_changes: bool = False, retries: int = 20,
-        earlier: bool = False,
+        warm_start: bool = False,
     ) -> None:
         if target is not None and not math.isfinite(target):
             raise UsageError(f"a target of {target:g} cannot be reached; give a finite value of the metric")
@@ -97,7 +97,7 @@ class RecurringJob(Suggesting):
             raise UsageError(f"retries={retries} runs nothing; give 1 or more")
         sizes = tuple(sorted(set(batch_sizes)))
         self.name, self.higher_is_better, self.retries = name, higher_is_better, retries
-        self.earlier = earlier
+        self.warm_start = warm_start
         ranks = current_ranks()
         if meter is None and gpus is None:
             if ranks is None:
@@ -168,14 +168,14 @@ class RecurringJob(Suggesting):
             self.study.end(self._next, state="withdrawn")
         self._next = claimed
 
-    def recurrence(self) -> Recurrence:
+    def recurrence(self) -> JobRun:
         """One attempt, as a context manager; at what `next` has claimed, or what it would."""
         self.next()
         attempt, self._next = self._next, None
         assert attempt is not None
-        return Recurrence(self, attempt)
+        return JobRun(self, attempt)
 
-    def attempts(self) -> Iterator[Recurrence]:
+    def attempts(self) -> Iterator[JobRun]:
         """The attempts of one recurrence until one has reached the target: short slices, runs, retries.
 
         Where torch has connected several ranks, all go through this; the first one chooses and measures.
@@ -187,10 +187,10 @@ class RecurringJob(Suggesting):
         """
         ranks = current_ranks()
         if ranks is None:
-            return self._attempts(Recurrence)
+            return self._attempts(JobRun)
         return follow(self, ranks) if ranks.rank else lead(self._attempts, ranks)
 
-    def _attempts(self, make: Callable[..., Recurrence]) -> Iterator[Recurrence]:
+    def _attempts(self, make: Callable[..., JobRun]) -> Iterator[JobRun]:
         runs = slices = lost = 0
         while runs < self.retries and lost < MOST_RUNS:
             attempt = self._next or self.study.ask(
@@ -218,7 +218,7 @@ class RecurringJob(Suggesting):
             "run the job again, allow more epochs, or lower the target"
         )
 
-    def run(self, train: Callable[[Recurrence], object]) -> Recurrence:
+    def run(self, train: Callable[[JobRun], object]) -> JobRun:
         """Run one recurrence: `train(run)` as often as it takes; returns the run that reached the target.
 
         A batch size that does not fit the memory is noted, and another one is tried; every other error of the
@@ -303,4 +303,4 @@ class RecurringJob(Suggesting):
         return resolve_objective(check_objective(given), max(known, default=1.0), count)
 
 
-__all__ = ["Recurrence", "RecurringJob"]
+__all__ = ["JobRun", "RecurringJob"]

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from ..errors import UsageError, WorkbenchError
 from .history.attempts import Attempt
-from .recurrence import JobContext, Recurrence
+from .recurrence import JobContext, JobRun
 
 
 class Ranks(Protocol):
@@ -96,11 +96,11 @@ def gpus_of_ranks(ranks: Ranks, batch_sizes: tuple[int, ...]) -> list[int]:
 
 
 def lead(
-    attempts: Callable[[Callable[..., Recurrence]], Iterator[Recurrence]], ranks: Ranks
-) -> Iterator[Recurrence]:
+    attempts: Callable[[Callable[..., JobRun]], Iterator[JobRun]], ranks: Ranks
+) -> Iterator[JobRun]:
     """The attempts of the first rank, which reports the others of each."""
 
-    def make(job: JobContext, attempt: Attempt) -> Recurrence:
+    def make(job: JobContext, attempt: Attempt) -> JobRun:
         return _Leading(job, attempt, ranks)
 
     try:
@@ -113,7 +113,7 @@ def lead(
     ranks.share(None)
 
 
-def follow(job: JobContext, ranks: Ranks) -> Iterator[Recurrence]:
+def follow(job: JobContext, ranks: Ranks) -> Iterator[JobRun]:
     """The same attempts on another rank.
 
     Raises:
@@ -125,15 +125,15 @@ def follow(job: JobContext, ranks: Ranks) -> Iterator[Recurrence]:
         yield _Following(job, Attempt.of_json(*shared), ranks)
 
 
-class _Leading(Recurrence):
+class _Leading(JobRun):
     """An attempt that is measured here, and tells the other ranks when it stops."""
 
     def __init__(self, job: JobContext, attempt: Attempt, ranks: Ranks) -> None:
         super().__init__(job, attempt)
         self._ranks = ranks
 
-    def epoch(self, metric: float | None = None) -> None:
-        super().epoch(metric)
+    def report(self, metric: float | None = None) -> None:
+        super().report(metric)
         self._ranks.share((self.reached, self.stop_reason))
 
     def should_stop(self) -> bool:
@@ -152,14 +152,14 @@ class _Leading(Recurrence):
 class _Following(_Leading):
     """The same attempt on another rank: it measures nothing, sets nothing, and stops when the first does."""
 
-    def __enter__(self) -> Recurrence:
+    def __enter__(self) -> JobRun:
         self.entered = True
         return self
 
     def step(self) -> None:
         """Nothing: the first rank counts iterations."""
 
-    def epoch(self, metric: float | None = None) -> None:
+    def report(self, metric: float | None = None) -> None:
         self.epochs, self.metric = self.epochs + 1, metric
         self.reached, self.stop_reason = self._ranks.share(None)
 
@@ -168,7 +168,7 @@ class _Following(_Leading):
             return bool(self._ranks.share(None))
         return self.reached or bool(self.stop_reason)
 
-    def report(self, *, reached: bool, metric: float | None = None) -> None:
+    def finish(self, *, reached: bool, metric: float | None = None) -> None:
         self.reached = reached
 
     def __exit__(

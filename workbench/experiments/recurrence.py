@@ -39,10 +39,10 @@ class JobContext(Protocol):
     study: JobStudy
     notes: list[str]
     higher_is_better: bool
-    earlier: bool
+    warm_start: bool
 
 
-class Recurrence(Suggesting):
+class JobRun(Suggesting):
     """One attempt of a job: a context manager that measures it and knows when to stop it.
 
     Attributes:
@@ -93,7 +93,7 @@ class Recurrence(Suggesting):
         }
         return _html.facts(f"{self.purpose.capitalize()} of {self.job.name}", known)
 
-    def __enter__(self) -> Recurrence:
+    def __enter__(self) -> JobRun:
         if self.entered:
             raise UsageError("this attempt has run already; ask the job for another: job.recurrence()")
         self.entered = True
@@ -119,16 +119,17 @@ class Recurrence(Suggesting):
             raise UsageError(f"run.{name}() must be called inside of `with run:`")
 
     @checked
-    def epoch(self, metric: float | None = None) -> None:
+    def report(self, metric: float | None = None) -> None:
         """Report the end of an epoch, with this value of the validation metric.
 
         Raises:
             UsageError: a metric that is no number.
         """
-        self._inside("epoch")
+        self._inside("report")
         if metric is not None and math.isnan(metric):
             raise UsageError(
-                "run.epoch(nan): the metric must be a number; leave it out, or end the run when training has "
+                "run.report(nan): the metric must be a number; leave it out, or end the run when training "
+                "has "
                 "diverged"
             )
         self.epochs += 1
@@ -156,7 +157,7 @@ class Recurrence(Suggesting):
         return self.reached or bool(self.stop_reason)
 
     @checked
-    def report(self, *, reached: bool, metric: float | None = None) -> None:
+    def finish(self, *, reached: bool, metric: float | None = None) -> None:
         """Say how the run ended. Without this, or a target that the metric reaches, it counts as failed.
 
         Raises:
@@ -228,7 +229,7 @@ class Recurrence(Suggesting):
     def _known(self, among: Sequence[float]) -> tuple[tuple[float, float, float], ...]:
         """What tuned runs and sweeps of this job know of its limits, as a profile takes it."""
         devices, name = self._meter.devices, self.job.name
-        if not (self.job.earlier and devices):
+        if not (self.job.warm_start and devices):
             return ()
         known, reading_note = known_limits(name, devices[0], self.batch_size, among)
         if reading_note:

@@ -1,7 +1,7 @@
 """Sweeps: many configurations measured, on one GPU or several, until the budget or the search is at its end.
 
     found = workbench.sweep(train_some, {"batch_size": [64, 128, 256], "power_limit_w": range(100, 301, 25)},
-        budget=12)
+        n_trials=12)
     workbench.panels.frontier(found)
 
 `Sweep` yields a row (`trial.TRIALS`) as each trial ends, so that a button, a test and a loop can drive it.
@@ -52,11 +52,11 @@ class Sweep:
         work: A fixed piece of training: a function of the batch size that returns how many samples it took.
         space: Candidates: a frame, or a value list for each of batch_size, power_limit_w, sm_clock_mhz,
             mem_clock_mhz (all combinations).
-        budget: Configurations to measure at most, failed trials not counted; the whole space where None.
+        n_trials: Configurations to measure at most, failed trials not counted; the whole space where None.
         order: "frontier" measures where the frontier is expected to grow most, until it has it; "grid" all.
         executor: Where trials run; a process per GPU where None.
         gpus: For that, as `devices` takes them; all that the session sees where None.
-        name: Keep the rows under this name and go on with those that are there.
+        label: Keep the rows under this name and go on with those that are there.
         worth: With "frontier", the least share of its area that a next trial must be expected to add.
         seed: Of the search.
         earlier: With "frontier", begin with what tuned cells and recurring jobs of this name have measured
@@ -69,24 +69,24 @@ class Sweep:
     @checked
     def __init__(
         self, work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], *,
-        budget: int | None = None, order: Literal["frontier", "grid"] = "frontier",
-        executor: Executor | None = None, gpus: Gpus = None, name: str | None = None,
-        worth: float = 0.002, seed: int = 0, earlier: bool = False,
+        n_trials: int | None = None, order: Literal["frontier", "grid"] = "frontier",
+        executor: Executor | None = None, gpus: Gpus = None, label: str | None = None,
+        min_gain: float = 0.002, seed: int = 0, warm_start: bool = False,
     ) -> None:
         if not callable(work):
             raise UsageError(
                 "the workload is a function of the batch size that trains a fixed piece, not "
                 f"{type(work).__name__}"
             )
-        if budget is not None and budget < 1:
+        if n_trials is not None and n_trials < 1:
             raise UsageError(
-                f"a budget of {budget} trials measures nothing; give 1 or more, or None for the whole space"
+                f"n_trials={n_trials} measures nothing; give 1 or more, or None for the whole space"
             )
         if str(order) not in ("frontier", "grid"):
             raise UsageError(f"the order is {shown(order)}; it is 'frontier' or 'grid'")
-        self.work, self.space, self.order, self.name = work, candidates(space), order, name
-        self.budget = len(self.space) if budget is None else min(budget, len(self.space))
-        self._search = FrontierSearch(self.space, worth=worth, rng=np.random.default_rng(seed))
+        self.work, self.space, self.order, self.label = work, candidates(space), order, label
+        self.n_trials = len(self.space) if n_trials is None else min(n_trials, len(self.space))
+        self._search = FrontierSearch(self.space, min_gain=min_gain, rng=np.random.default_rng(seed))
         self._given, self._gpus = executor, gpus
         self._rows: list[dict[str, Any]] = []
         self._failed: set[int] = set()  # candidates that have failed once
@@ -103,7 +103,7 @@ class Sweep:
             else:
                 self._take(row)
         self._earlier = len(self._rows)
-        if earlier and name is not None and order == "frontier":
+        if warm_start and label is not None and order == "frontier":
             self._search.assume(self._known())
         self._known_text = self._search.earlier.text
 
@@ -162,7 +162,7 @@ class Sweep:
     def _repr_html_(self) -> str:
         points = self.points
         shown = [each for each in (*AXES, "time_s", "energy_j", "gpu") if points[each].is_not_null().any()]
-        title = f"Sweep{f' {self.name}' * bool(self.name)}: {self.summary()}"
+        title = f"Sweep{f' {self.label}' * bool(self.label)}: {self.summary()}"
         simulated = bool(points["simulated"].any())
         return _html.facts(title, {"measured": points.select(shown)}, simulated=simulated)
 
@@ -172,7 +172,7 @@ class Sweep:
         if self._began is None or not self._run_here:
             return None
         each_s = (time.monotonic() - self._began) / self._run_here
-        return each_s * max(self.budget - len(self._search.measured), 0)
+        return each_s * max(self.n_trials - len(self._search.measured), 0)
 
     def cancel(self) -> None:
         """Begin no further trial; those that run are finished and kept."""
@@ -195,7 +195,7 @@ class Sweep:
             while True:
                 while len(under_way) < width and (row := self._next(len(under_way))) is not None:
                     number = len(self._rows) + len(under_way)
-                    what = (self._configuration(row), self.work, number, self.name or "sweep")
+                    what = (self._configuration(row), self.work, number, self.label or "sweep")
                     under_way[executor.submit(_run, *what)] = row
                 if not under_way:
                     return
@@ -216,9 +216,10 @@ class Sweep:
         if self.cancelled:
             self.reason = self.reason or "it was cancelled"
             return None
-        if len(self._search.measured) + running >= self.budget:
+        if len(self._search.measured) + running >= self.n_trials:
             self.reason = (
-                "the budget is spent" if self.budget < len(self.space) else "all configurations are measured"
+                "the budget is spent" if self.n_trials < len(self.space) else "all configurations are "
+                "measured"
             )
             return None
         if self.order == "grid":
@@ -324,7 +325,7 @@ class Sweep:
             mine = ()
         if not mine:
             return []
-        known = known_job(self.name or "", mine[0], besides="a sweep")
+        known = known_job(self.label or "", mine[0], besides="a sweep")
         sizes = self.space["batch_size"] if "batch_size" in self.space.columns else pl.Series([None])
         several, found = sizes.n_unique() > 1, []
         every = [self._configuration(row) for row in range(len(self.space))]
@@ -347,19 +348,19 @@ class Sweep:
     # on disk
 
     def _stored(self) -> list[dict[str, Any]]:
-        return [] if self.name is None else Store().observed("a sweep", self.name, TRIALS).to_dicts()
+        return [] if self.label is None else Store().observed("a sweep", self.label, TRIALS).to_dicts()
 
     def _store(self) -> None:
-        if self.name is not None:
+        if self.label is not None:
             rows = self.trials.with_columns(run=pl.lit(None, pl.Int64))
-            Store().observe("a sweep", self.name, rows)
+            Store().observe("a sweep", self.label, rows)
 
 
 @checked
 def sweep(
-    work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], budget: int | None = None, *,
-    order: Literal["frontier", "grid"] = "frontier", gpus: Gpus = None, name: str | None = None,
-    worth: float = 0.002, seed: int = 0, earlier: bool = False, executor: Executor | None = None,
+    work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], n_trials: int | None = None, *,
+    order: Literal["frontier", "grid"] = "frontier", gpus: Gpus = None, label: str | None = None,
+    min_gain: float = 0.002, seed: int = 0, warm_start: bool = False, executor: Executor | None = None,
     progress: bool | Callable[[Sweep], None] = True,
 ) -> Sweep:
     """Measure many configurations of one workload, to the end; returns the `Sweep`.
@@ -368,13 +369,14 @@ def sweep(
         work: A fixed piece of training: a function of the batch size that returns how many samples it took.
         space: Candidates: a frame, or a value list for each of batch_size, power_limit_w, sm_clock_mhz,
             mem_clock_mhz (all combinations).
-        budget: Configurations to measure at most; the whole space where None.
+        n_trials: Configurations to measure at most; the whole space where None.
         order: "frontier" measures where the frontier is expected to grow most, until it has it; "grid" all.
         gpus: As `devices` takes them; all that the session sees where None.
-        name: Keep the rows under this name and go on with those that are there.
-        worth: With "frontier", the least share of its area that a next trial must be expected to add.
+        label: Keep the rows under this name and go on with those that are there.
+        min_gain: With "frontier", the least share of its area that a next trial must be expected to add.
         seed: Of the search.
-        earlier: With "frontier", begin with what tuned cells and recurring jobs of this name have measured.
+        warm_start: With "frontier", begin with what tuned cells and recurring jobs of this name have
+            measured.
         executor: Where trials run; a process per GPU where None.
         progress: Show a line with the remaining time, or call this after each trial.
 
@@ -382,8 +384,8 @@ def sweep(
         UsageError, NoDriver: as `Sweep`.
     """
     running = Sweep(
-        work, space, budget=budget, order=order, executor=executor, gpus=gpus, name=name, worth=worth,
-        seed=seed, earlier=earlier,
+        work, space, n_trials=n_trials, order=order, executor=executor, gpus=gpus, label=label,
+        min_gain=min_gain, seed=seed, warm_start=warm_start,
     )
     with ProgressLine("Sweep") as bar:
         tell = progress if callable(progress) else (lambda sweep: bar.tell(*_progress(sweep)))
@@ -474,4 +476,5 @@ def _progress(running: Sweep) -> tuple[float, str]:
     left_s = running.remaining_s
     rest = "" if left_s is None else f", at most {format_duration(left_s)} left"
     done = len(running.points)
-    return done / max(running.budget, 1), f"{done} of at most {running.budget} configurations measured{rest}"
+    return done / max(running.n_trials,
+        1), f"{done} of at most {running.n_trials} configurations measured{rest}"

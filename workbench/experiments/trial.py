@@ -43,8 +43,8 @@ TRIALS = pl.Schema({
     "raised_at": pl.String,  # "file:line" of the work where it failed
     "time_s": pl.Float64,  # of a sample, a million tokens, or the whole piece where neither is reported
     "energy_j": pl.Float64,
-    "time_sd_s": pl.Float64,  # standard errors
-    "energy_sd_j": pl.Float64, "samples": pl.Float64,
+    "time_se_s": pl.Float64,  # standard errors
+    "energy_se_j": pl.Float64, "samples": pl.Float64,
     "unit": pl.String,  # what time and energy are for, of `WORK_UNITS`; null for the whole piece
     "run_s": pl.Float64,  # the piece as it ran
     "run_j": pl.Float64, "gpu": pl.String, "uuid": pl.String, "simulated": pl.Boolean,
@@ -196,7 +196,7 @@ def costs(measurement: Measurement, samples: float | None) -> dict[str, Any]:
     unit, units = ("sample", samples) if samples is not None else known[0] if known else (None, 1.0)
     return simulated | {
         "samples": samples, "unit": unit, "time_s": measurement.time_s / units, "energy_j": energy_j / units,
-        "time_sd_s": 0.0, "energy_sd_j": (uncertainty_j or 0.0) / 1.96 / units,
+        "time_se_s": 0.0, "energy_se_j": (uncertainty_j or 0.0) / 1.96 / units,
     }
 
 

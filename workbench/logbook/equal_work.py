@@ -103,10 +103,10 @@ def _of_run(run: Measurement) -> Cost:
 
 
 def _of_iteration(found: IterationSummary) -> Cost | None:
-    if not (found.sure and found.count and found.energy_j and found.seconds):
+    if not (found.sure and found.count and found.energy_j and found.time_s):
         return None
-    halves = found.energy_uncertainty_j or 0.0, found.seconds_uncertainty or 0.0
-    return Cost(found.energy_j, halves[0], found.seconds, halves[1])
+    halves = found.energy_uncertainty_j or 0.0, found.time_uncertainty_s or 0.0
+    return Cost(found.energy_j, halves[0], found.time_s, halves[1])
 
 
 def relative_change(a: Cost, b: Cost) -> tuple[float, float]:

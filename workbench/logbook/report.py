@@ -84,7 +84,7 @@ def describe_iterations(found: IterationSummary | None) -> str:
     if not found.count and found.detected_s is not None:
         return (f"iterations of perhaps {format_duration(found.detected_s)}, not sure "
                 f"({found.reason or 'the period is a best guess'})")
-    if not found.count or found.seconds is None:
+    if not found.count or found.time_s is None:
         return f"no iterations found{f' ({found.reason})' * bool(found.reason)}"
     energy = format_energy(found.energy_j, found.energy_uncertainty_j)
     cost = "" if found.energy_j is None else f" and {energy}"
@@ -95,7 +95,7 @@ def describe_iterations(found: IterationSummary | None) -> str:
     under = [f"{format_energy(level.each_j, None)} at {level.setting}" for level in found.levels
              if level.setting and level.each_j is not None]
     message = (
-        f"{format_seconds(found.seconds, found.seconds_uncertainty)}{cost} per iteration, {found.count} "
+        f"{format_seconds(found.time_s, found.time_uncertainty_s)}{cost} per iteration, {found.count} "
         f"iteration{plural} ({found.source})"
     )
     check = "" if "% off the " in found.check else found.check
@@ -176,10 +176,10 @@ def _under_settings(m: Measurement) -> list[LevelCost]:
 def _per_unit(m: Measurement) -> Iterator[tuple[str, str]]:
     """What the card shows for an iteration, where all ran under one setting, and for a token or sample."""
     found = m.iterations
-    if not _under_settings(m) and found is not None and found.count and found.seconds is not None:
+    if not _under_settings(m) and found is not None and found.count and found.time_s is not None:
         energy = format_energy(found.energy_j, found.energy_uncertainty_j)
         cost = "" if found.energy_j is None else f"{energy}, "
-        taken = format_seconds(found.seconds, found.seconds_uncertainty)
+        taken = format_seconds(found.time_s, found.time_uncertainty_s)
         yield "per iteration", f"{cost}{taken} ({found.count} {SOURCES.get(found.source, found.source)})"
     for rate in rates(m):
         yield rate.name, f"{rate}, {significant(rate.per_s)}/s"

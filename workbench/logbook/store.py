@@ -92,7 +92,7 @@ OBSERVATIONS = pl.Schema({
 })
 _ITERATION_COLUMNS = tuple(name for name in SCHEMA if name.startswith("iteration_"))
 _FIELDS = {  # of the record, by column
-    "iteration_s": "seconds", "iteration_s_uncertainty": "seconds_uncertainty", "iteration_j": "energy_j",
+    "iteration_s": "time_s", "iteration_s_uncertainty": "time_uncertainty_s", "iteration_j": "energy_j",
     "iteration_j_uncertainty": "energy_uncertainty_j",
     **{f"iteration_{name}": name for name in ("count", "source", "sure", "reason", "detected_s", "check")},
 }

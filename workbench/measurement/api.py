@@ -1,4 +1,4 @@
-"""For scripts: `measure` a block, a function or a call, `track` a loop, hold a setting by `applied`.
+"""For scripts: `measure` a block, a function or a call, `track` a loop, hold a setting by `gpu_settings`.
 
 A failed measurement never ends the training: the result has the time, and a note with the reason.
 """
@@ -17,7 +17,7 @@ from ..device.lease import Lease
 from ..errors import MeasurementError, NoDriver, UsageError, checked, shown, suggesting
 from ..records import Setting
 from . import session
-from .blocks import BlockResult, Track
+from .blocks import BlockResult, TrackedLoop
 from .meter import Meter
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def measure(label: str | Callable[..., Any] = "", *, gpus: Gpus = None) -> Any:
 
 
 @suggesting
-def track(iterable: Iterable[T], label: str = "", *, gpus: Gpus = None) -> Track[T]:
+def track(iterable: Iterable[T], label: str = "", *, gpus: Gpus = None) -> TrackedLoop[T]:
     """Iterate as before, with the energy of every iteration in joules.
 
         for batch in (loop := track(loader)): train(batch)
@@ -97,7 +97,7 @@ def track(iterable: Iterable[T], label: str = "", *, gpus: Gpus = None) -> Track
         label: Its name in the log.
         gpus: Which GPUs to count, as `devices` takes them; all visible ones where None.
     """
-    return Track(_meter(gpus), iterable, label)
+    return TrackedLoop(_meter(gpus), iterable, label)
 
 
 def _meter(gpus: Gpus) -> Meter:
@@ -110,13 +110,13 @@ def _meter(gpus: Gpus) -> Meter:
 
 @checked
 @contextmanager
-def applied(
+def gpu_settings(
     setting: Setting | None = None, *, power_limit_w: float | None = None, sm_clock_mhz: int | None = None,
     mem_clock_mhz: int | None = None, gpus: Gpus = None,
 ) -> Iterator[tuple[Setting, ...]]:
     """Hold a setting of the GPUs for the length of a block; yields the setting read back from each.
 
-        with workbench.applied(power_limit_w=250): train()
+        with workbench.gpu_settings(power_limit_w=250): train()
 
     Args:
         setting: All of it in one value, in place of the next three.

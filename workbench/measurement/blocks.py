@@ -199,7 +199,7 @@ class BlockResult(Suggesting):
         return self.measurement.time_s
 
 
-class Track(Iterable[T]):
+class TrackedLoop(Iterable[T]):
     """An iterable whose iterations are windows, cut out of the trace afterwards; `measurement` is the loop's.
 
     A window reaches from the moment its item is asked for to the moment the next one is, so that waiting for

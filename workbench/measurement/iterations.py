@@ -245,10 +245,10 @@ def _found(
     summary = per_iteration(frame, source=source, periods=periods, own_error_j=error_j, parts=parts)
     # a guess may be looked at in the frame; it is nothing to compare costs by
     if not summary.sure and summary.count:
-        summary = IterationSummary(0, sure=False, reason=summary.reason, detected_s=summary.seconds)
+        summary = IterationSummary(0, sure=False, reason=summary.reason, detected_s=summary.time_s)
     if source == "marks" and periods is not None:
         level = periods.iteration
-        detected_s = level.seconds if level else None
+        detected_s = level.period_s if level else None
         summary = replace(summary, detected_s=detected_s, check=compare(periods, summary))
     return SegmentedIterations(frame, summary, periods, tuple(replace(part, periods=None) for part in parts))
 

@@ -19,7 +19,7 @@ from ..errors import UsageError, checked, listed, named_file, shown, type_name
 from ..experiments.history.attempts import Attempt
 from ..experiments.history.study import JobStudy
 from ..experiments.job import RecurringJob
-from ..experiments.recurrence import Recurrence
+from ..experiments.recurrence import JobRun
 from ..experiments.sweep import Sweep
 from ..logbook.log_readers import read_log
 from ..logbook.report import Report
@@ -28,7 +28,7 @@ from ..measurement.blocks import BlockResult
 from ..periods.segment import SegmentedIterations
 from ..records import Configuration, Measurement, Periods, Setting
 from ..search import frontier as pareto
-from ..sharing.result import Shared
+from ..sharing.result import SharingResult
 from ..tuning.api import Tuning
 from ..tuning.results import TuningResult, TuningView
 from ..tuning.state_machine import Tuner
@@ -43,7 +43,8 @@ TAKES = """show() takes:
 * a setting, a configuration or a GPU.
 * a result of share(), a job log or a run of a cluster.
 * the path of a file with one of these."""
-THEMSELVES = (SegmentedIterations, Periods, Shared, TuningResult, TuningView)  # tables with all there is
+THEMSELVES = (SegmentedIterations, Periods, SharingResult, TuningResult,
+    TuningView)  # tables with all there is
 
 
 @checked
@@ -70,7 +71,7 @@ def show(what: Any = None) -> Any:
         return panels.apply(what)
     if isinstance(what, OpenGpu):
         return panels.apply(gpus=what)
-    if isinstance(what, Recurrence) and isinstance(what.job, RecurringJob):
+    if isinstance(what, JobRun) and isinstance(what.job, RecurringJob):
         return panels.recurring(what.job)
     if isinstance(what, (RecurringJob, JobStudy)):
         return panels.recurring(what)

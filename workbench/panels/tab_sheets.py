@@ -29,7 +29,7 @@ class SweepPanel(LivePanel):
         return f"<p>{html.escape(progress_text(self.sweep))}</p>"
 
     def news(self, *, whole: bool = False) -> Message:
-        share = min(self.sweep.done / max(self.sweep.budget, 1), 1.0)
+        share = min(self.sweep.done / max(self.sweep.n_trials, 1), 1.0)
         going = not self.sweep.cancelled and not self.sweep.reason
         bar = {"share": share, "words": progress_text(self.sweep), "can_cancel": going}
         return {"kind": "news", "name": "Sweep", "html": self.html(), "bar": bar}, []
@@ -42,7 +42,7 @@ class SweepPanel(LivePanel):
 
 def progress_text(sweep: Sweep) -> str:
     """Progress of a sweep: "12 of 40 configurations, 3 min left"."""
-    text = f"{sweep.done} of {sweep.budget} configurations"
+    text = f"{sweep.done} of {sweep.n_trials} configurations"
     left_s = sweep.remaining_s
     if sweep.failure and sweep.failure not in sweep.reason:
         text += f"; the first failure: {sweep.failure}"

@@ -1,7 +1,7 @@
 """Iteration periods from a power trace, without touching the training code.
 
     periods = find_periods(trace)
-    periods.iteration.seconds, periods.iteration.confidence, periods.reason
+    periods.iteration.period_s, periods.iteration.confidence, periods.reason
 
 Several estimators with different weaknesses propose candidates: normalised autocorrelation (McLeod and
 Wyvill, 2005) of power and utilisations over windows of several lengths and between pauses, and an
@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from ..errors import UsageError, checked, pip_line, type_name
-from ..records import Level, Periods
+from ..records import DetectedPeriod, Periods
 from .estimators import ranker
 from .estimators.features import describe
 from .estimators.precise import Precise, precise
@@ -110,12 +110,12 @@ def _carried(found: Periods, time_s: Any, watts: Any) -> Periods:
     level = found.rhythm
     if level is None or not (found.sure or found.rhythm_sure):
         return found
-    faster_s = faster_s_of(time_s, watts, level.seconds)
+    faster_s = faster_s_of(time_s, watts, level.period_s)
     if faster_s is None:
         return found
     pace_s = float(np.median(np.diff(time_s)))
     return found.doubted(
-        f"{SUSPECTED}: readings {pace_s:.3g} s apart fit {level.seconds:.3g} s and {faster_s:.3g} s alike;"
+        f"{SUSPECTED}: readings {pace_s:.3g} s apart fit {level.period_s:.3g} s and {faster_s:.3g} s alike;"
         " record every 0.1 s", longer_s=None)
 
 
@@ -211,13 +211,13 @@ def confirmed(periods: Periods) -> Periods:
     if level is None:
         return periods
     sure = level.name == "iteration" and level.role >= PARAMS.role_sure
-    reason = "" if sure else f"a period of {level.seconds:.3g} s; not sure that it is the iteration"
+    reason = "" if sure else f"a period of {level.period_s:.3g} s; not sure that it is the iteration"
     return replace(periods, steady=True, sure=sure, reason=reason)
 
 
-def _is_there(level: Level, grid: SignalGrid) -> bool:
+def _is_there(level: DetectedPeriod, grid: SignalGrid) -> bool:
     """Whether a period counts as real."""
-    far = level.seconds >= PARAMS.far * _shortest_s(grid) and grid.seconds >= PARAMS.many * level.seconds
+    far = level.period_s >= PARAMS.far * _shortest_s(grid) and grid.seconds >= PARAMS.many * level.period_s
     return level.rhythm >= (PARAMS.far_sure if far else PARAMS.rhythm_sure)
 
 
@@ -254,11 +254,11 @@ def precisely(grid: SignalGrid, period_s: float) -> Precise:
     return precise(shown[0], grid.step_s, period_s)
 
 
-def _level(found: Precise, grid: SignalGrid, name: str, confidence: float, rhythm: float) -> Level:
+def _level(found: Precise, grid: SignalGrid, name: str, confidence: float, rhythm: float) -> DetectedPeriod:
     uncertainty_s = found.period_s * ranker.shipped().uncertainty(found.doubts(grid.step_s, grid.seconds))
     phase_s = grid.start_s + found.boundary * grid.step_s
     explained = float(np.clip(found.explained, 0.0, 1.0))
-    return Level(name, found.period_s, uncertainty_s, confidence, phase_s, explained, rhythm)
+    return DetectedPeriod(name, found.period_s, uncertainty_s, confidence, phase_s, explained, rhythm)
 
 
 def _longer(grid: SignalGrid, periods_s: Any, roles: Roles) -> float | None:
@@ -273,16 +273,16 @@ def _doubt(periods: Periods, grid: SignalGrid) -> str:
     rhythm = periods.rhythm
     assert rhythm is not None
     if periods.cycle_sure:
-        return (f"a period of {rhythm.seconds:.3g} s; the iterations inside it are "
+        return (f"a period of {rhythm.period_s:.3g} s; the iterations inside it are "
                 f"{_HIDDEN if periods.iteration is None else 'not sure'}")
     level = periods.iteration or rhythm
-    if grid.seconds < 5 * level.seconds:
-        count = grid.seconds / level.seconds
-        return f"too short: {level.seconds:.3g} s fits, but the trace has only {count:.1f} such periods"
+    if grid.seconds < 5 * level.period_s:
+        count = grid.seconds / level.period_s
+        return f"too short: {level.period_s:.3g} s fits, but the trace has only {count:.1f} such periods"
     limit_s = _shortest_s(grid)
     if periods.rhythm_sure:
-        return f"a period of {rhythm.seconds:.3g} s; not sure that it is the iteration"
-    if level.seconds < PARAMS.far * limit_s:
-        return (f"{SUSPECTED}: {level.seconds:.3g} s may be the beat of a period below "
+        return f"a period of {rhythm.period_s:.3g} s; not sure that it is the iteration"
+    if level.period_s < PARAMS.far * limit_s:
+        return (f"{SUSPECTED}: {level.period_s:.3g} s may be the beat of a period below "
                 f"{limit_s:.2g} s, the shortest that this sensor can show")
-    return f"aperiodic: {level.seconds:.3g} s repeats, but not regularly enough"
+    return f"aperiodic: {level.period_s:.3g} s repeats, but not regularly enough"

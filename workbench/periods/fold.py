@@ -1,7 +1,7 @@
 """Overlaid iterations: folded readings, their median shape, the power's spectrum, and waits of the GPU.
 
-Pure functions over a power trace (`trace.SCHEMA`) and a `Level`. A frame of `start_s` and `end_s` gives the
-iterations. Without it, the level's phase and period give evenly spaced ones.
+Pure functions over a power trace (`trace.SCHEMA`) and a `DetectedPeriod`. A frame of `start_s` and `end_s`
+gives the iterations. Without it, the level's phase and period give evenly spaced ones.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from ..errors import UsageError
-from ..records import Level
+from ..records import DetectedPeriod
 from .detect import PARAMS as DETECTOR_PARAMS
 from .estimators.signals import PARAMS as SIGNAL_PARAMS
 
@@ -44,20 +44,20 @@ class Idle:
                 f"{_short(self.longest_s)}, {_short(self.at_s)} after its start")
 
 
-def uniform_grid(trace: pl.DataFrame, level: Level) -> pl.DataFrame:
+def uniform_grid(trace: pl.DataFrame, level: DetectedPeriod) -> pl.DataFrame:
     """Whole periods of a level inside a trace, from its phase and period alone: columns start_s, end_s."""
-    if not level.seconds > 0:
-        raise UsageError(f"a period must be a positive number of seconds, not {level.seconds:g}")
+    if not level.period_s > 0:
+        raise UsageError(f"a period must be a positive number of seconds, not {level.period_s:g}")
     times, _ = _readings(trace)
     if len(times) < 2:
         return pl.DataFrame({"start_s": [], "end_s": []}, schema={"start_s": pl.Float64, "end_s": pl.Float64})
-    first = np.ceil((times[0] - level.phase_s) / level.seconds - 1e-9)
-    last = np.floor((times[-1] - level.phase_s) / level.seconds + 1e-9)
-    edges = level.phase_s + level.seconds * np.arange(first, last + 1)
+    first = np.ceil((times[0] - level.phase_s) / level.period_s - 1e-9)
+    last = np.floor((times[-1] - level.phase_s) / level.period_s + 1e-9)
+    edges = level.phase_s + level.period_s * np.arange(first, last + 1)
     return pl.DataFrame({"start_s": edges[:-1], "end_s": edges[1:]})
 
 
-def fold(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -> pl.DataFrame:
+def fold(trace: pl.DataFrame, level: DetectedPeriod, spans: pl.DataFrame | None = None) -> pl.DataFrame:
     """Overlaid, clearly visible iterations: columns iteration, phase (0..1), time_in_iteration_s, power_w."""
     times, power = _readings(trace)
     starts, ends = _edges(uniform_grid(trace, level) if spans is None else spans)
@@ -74,11 +74,11 @@ def fold(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -
     return _folded(number, since_s / (ends - starts)[number], since_s, power)
 
 
-def shape(folded: pl.DataFrame, level: Level, *, refresh: float | None = None) -> pl.DataFrame:
+def shape(folded: pl.DataFrame, level: DetectedPeriod, *, refresh: float | None = None) -> pl.DataFrame:
     """The median iteration of `fold` and the band that contains 80 %: columns phase, low_w, power_w, high_w.
     """
     # Iterations are no multiple of the refresh: folding resolves slightly more than one of them does.
-    sensor = MOST_BINS if not refresh else 2 * level.seconds / refresh
+    sensor = MOST_BINS if not refresh else 2 * level.period_s / refresh
     bins = int(np.clip(min(folded.height / PER_BIN, sensor), FEWEST_BINS, MOST_BINS))
     number = (pl.col("phase") * bins).floor().clip(0, bins - 1)
     low, high = BAND
@@ -138,7 +138,7 @@ def refresh_s(trace: pl.DataFrame) -> float | None:
     return float(np.quantile(np.diff(changes), 0.25))
 
 
-def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = None) -> Idle | None:
+def idle_share(trace: pl.DataFrame, level: DetectedPeriod, spans: pl.DataFrame | None = None) -> Idle | None:
     """Share of each iteration in which the GPU waits; None if the sensor is too slow to show it.
 
     A wait is where the power falls below half way from the busy level to that of the iterations' lowest
@@ -148,7 +148,7 @@ def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = N
     """
     refresh = refresh_s(trace)
     folded = fold(trace, level, spans)
-    if refresh is None or level.seconds < SLOWEST * refresh or folded.height < 16:
+    if refresh is None or level.period_s < SLOWEST * refresh or folded.height < 16:
         return None
     starts, ends = _edges(uniform_grid(trace, level) if spans is None else spans)
     numbers = np.unique(folded["iteration"].to_numpy())
@@ -181,7 +181,7 @@ def idle_share(trace: pl.DataFrame, level: Level, spans: pl.DataFrame | None = N
     waits = longest[number] == found[:, 1]
     rotations = 2j * np.pi * ((found[:, 0] - starts[number]) / (ends - starts)[number])[waits]
     middle = np.angle(np.exp(rotations).mean()) / (2 * np.pi) % 1.0 if len(rotations) else 0.0
-    return Idle(share, float(np.median(longest)), float(middle) * level.seconds, shortest_s)
+    return Idle(share, float(np.median(longest)), float(middle) * level.period_s, shortest_s)
 
 
 # helpers

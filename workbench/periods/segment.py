@@ -25,7 +25,7 @@ from scipy.special import ndtri, stdtr, stdtrit
 
 from .._html import HtmlFacts
 from ..errors import UsageError
-from ..records import IterationSummary, Level, LevelCost, Marks, Periods, Phase
+from ..records import DetectedPeriod, IterationSummary, LevelCost, Marks, Periods, Phase
 from .estimators.alignment import Alignment, align
 from .fold import uniform_grid
 from .setting_parts import SettingPart, moved_by_itself
@@ -166,7 +166,7 @@ def with_periods(
     ]
     if _standing(best) < _standing(whole):
         return whole, single
-    takes = {part.number: f"{level.seconds:.3g} s at {part.setting}" for part in chosen
+    takes = {part.number: f"{level.period_s:.3g} s at {part.setting}" for part in chosen
              if (level := _followed(part.periods)) is not None}
     named = ", ".join(list(takes.values())[:SHOWN])
     note = CLOCK_NOTE if itself else f"iteration length by setting: {named}"
@@ -178,7 +178,7 @@ def _standing(periods: Periods | None) -> int:
     return 0 if periods is None else periods.rhythm_sure + periods.sure
 
 
-def _followed(periods: Periods | None) -> Level | None:
+def _followed(periods: Periods | None) -> DetectedPeriod | None:
     if periods is None:
         return None
     return periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm
@@ -201,15 +201,15 @@ def _periods_in(
     assert best is not None
     assert best.rhythm is not None
     level, mine = best.rhythm, _followed(own)
-    fits = mine is not None and part.may_take(mine.seconds, surest, level.seconds)
+    fits = mine is not None and part.may_take(mine.period_s, surest, level.period_s)
     if part is surest or (part.detected and own is not None and own.rhythm_sure and fits):
         return own
-    candidates: list[tuple[Periods, Level, SettingPart]] = []
+    candidates: list[tuple[Periods, DetectedPeriod, SettingPart]] = []
     # With a constant clock the work may have changed: an evaluation must not be counted.
     if part.number == surest.number or part.other_limit(surest):
         candidates.append((best, level, surest))
     if part.number != surest.number and own is not None and mine is not None and fits:
-        renamed = replace(level, seconds=mine.seconds, phase_s=mine.phase_s)
+        renamed = replace(level, period_s=mine.period_s, phase_s=mine.phase_s)
         sure = own.rhythm_sure
         candidates.append((own if sure else replace(best, levels=(renamed,)), mine, detected))
     matches = [_match(known, part, each) for _, each, _ in candidates]
@@ -220,25 +220,25 @@ def _periods_in(
 
 
 def _shorter_job(
-    known: pl.DataFrame, part: SettingPart, where: SettingPart, level: Level, least: float
+    known: pl.DataFrame, part: SettingPart, where: SettingPart, level: DetectedPeriod, least: float
 ) -> bool:
     """Whether another job runs in a part. Iterations of half or a third of the length then fit it as well,
     and better than they fit the part `where` they were found.
     """
     for share in SHORTER:
-        short = replace(level, seconds=level.seconds / share)
+        short = replace(level, period_s=level.period_s / share)
         match = _match(known, part, short)
         if match >= least and match > _match(known, where, short) + CLEARLY:
             return True
     return False
 
 
-def _match(known: pl.DataFrame, part: SettingPart, level: Level) -> float:
+def _match(known: pl.DataFrame, part: SettingPart, level: DetectedPeriod) -> float:
     """Match of a level's iterations with one shape, at most 1, as a mean over the part."""
     rows = known.filter(pl.col("time_s").is_between(part.start_s, part.end_s))
     if rows.height < 2:
         return 0.0
-    return _aligned(rows, level, ruled=False).match * level.seconds / (part.end_s - part.start_s)
+    return _aligned(rows, level, ruled=False).match * level.period_s / (part.end_s - part.start_s)
 
 
 def _through(known: pl.DataFrame, parts: Sequence[SettingPart]) -> list[Span]:
@@ -269,7 +269,7 @@ def _known(trace: pl.DataFrame) -> pl.DataFrame:
     return known.unique("time_s", keep="first").sort("time_s")
 
 
-def _aligned(known: pl.DataFrame, level: Level, *, ruled: bool = True) -> Alignment:
+def _aligned(known: pl.DataFrame, level: DetectedPeriod, *, ruled: bool = True) -> Alignment:
     """Iterations aligned by the power, or by a utilisation with a clearer shape; else `ruled`."""
     times = known["time_s"].to_numpy()
     best: Alignment | None = None
@@ -277,7 +277,7 @@ def _aligned(known: pl.DataFrame, level: Level, *, ruled: bool = True) -> Alignm
         if name not in known.columns or known[name].null_count() > 0.2 * known.height:
             continue
         values = known[name].interpolate().fill_null(strategy="backward").fill_null(strategy="forward")
-        found = align(times, values.to_numpy(), level.seconds, level.phase_s)
+        found = align(times, values.to_numpy(), level.period_s, level.phase_s)
         if best is None or found.match > best.match:
             best = found
     if best is None or len(best.start_s) or not ruled:
@@ -498,11 +498,11 @@ def _costs(frame: pl.DataFrame, periods: Periods | None) -> tuple[LevelCost, ...
     whole_s = float(inner["time_s"].sum())
     whole_j = None if inner["energy_j"].null_count() else float(inner["energy_j"].sum())
     if (small := periods.micro_step) is not None and (first := costs[0]).name == "iteration":
-        parts = max(round(first.each_s / small.seconds), 1)
+        parts = max(round(first.each_s / small.period_s), 1)
         costs.append(_cost("micro-step", total * parts, first.time_s, first.energy_j, 1 / parts))
-    if (cycle := periods.cycle) is not None and whole_s >= 0.9 * cycle.seconds:
-        count = int(whole_s / cycle.seconds + 0.1)
-        share = count * cycle.seconds / whole_s  # an incomplete cycle does not count
+    if (cycle := periods.cycle) is not None and whole_s >= 0.9 * cycle.period_s:
+        count = int(whole_s / cycle.period_s + 0.1)
+        share = count * cycle.period_s / whole_s  # an incomplete cycle does not count
         energy_j = None if whole_j is None else share * whole_j
         costs.append(_cost("cycle", count, share * whole_s, energy_j, share * total / count))
     return tuple(costs)
@@ -561,13 +561,13 @@ def _cost(name: str, count: int, time_s: float, energy_j: float | None, every: f
 
 def compare(detected: Periods, marked: IterationSummary) -> str:
     """A message that compares the trace's own period with the steps'; empty if either is missing."""
-    if marked.seconds is None:
+    if marked.time_s is None:
         return ""
     level = detected.iteration
     if level is None:
         return f"the power trace alone shows no iteration ({detected.reason or 'no period'})"
-    ratio = level.seconds / marked.seconds
-    found = f"the power trace alone shows {level.seconds:.4g} s" + ("" if detected.sure else ", unsure")
+    ratio = level.period_s / marked.time_s
+    found = f"the power trace alone shows {level.period_s:.4g} s" + ("" if detected.sure else ", unsure")
     if same(ratio, 1.0):
         return f"{found}: {100 * abs(ratio - 1):.1f} % off the reported steps"
     whole, part = round(ratio), round(1 / ratio)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..records import Level, Periods
+from ..records import DetectedPeriod, Periods
 from .detect import find_periods
 from .online import aliasing, buffer, phase_lock
 from .online.buffer import Memory
@@ -218,12 +218,12 @@ class PeriodTracker:
 
     # tracking
 
-    def _take_up(self, found: Periods, level: Level, rows: Array, now_s: float) -> None:
+    def _take_up(self, found: Periods, level: DetectedPeriod, rows: Array, now_s: float) -> None:
         # Time from one new reading to the next: repeated polls of one refresh give no new information.
         step_s = float(np.nanmax([*aliasing.intervals(rows), 1e-3]))
         power_w, from_s = rows["power_w"].astype(np.float64), float(rows["time_s"][0])
-        lock = phase_lock.learn(rows["time_s"], power_w, level.seconds, level.phase_s, step_s)
-        self._locked = _Locked(lock, found, level.seconds, step_s, from_s, now_s, now_s, now_s,
+        lock = phase_lock.learn(rows["time_s"], power_w, level.period_s, level.phase_s, step_s)
+        self._locked = _Locked(lock, found, level.period_s, step_s, from_s, now_s, now_s, now_s,
                                now_s + self._until_review_s(found, now_s - from_s))
         self._search, self.state, self._due_s = None, "locked", now_s + 0.5
         self._publish(self._locked)
@@ -307,21 +307,21 @@ class PeriodTracker:
                 self._begin(max(locked.from_s, now_s - 30.0))
                 self._say(found.doubted(found.reason, found.longer_s))
             return
-        if same(level.seconds, locked.lock.seconds):
+        if same(level.period_s, locked.lock.seconds):
             if not locked.found.sure:  # tracked since few periods: with more of them its shape is clearer
                 self._take_up(found, level, rows, now_s)
                 return
             if found.sure:  # a sure role is kept until another one is sure
                 locked.found = found
-            locked.anchor_s = level.seconds
+            locked.anchor_s = level.period_s
         # Another level, if its role is sure; a smaller difference is drift.
-        elif found.sure and abs(math.log(level.seconds / locked.lock.seconds)) > PARAMS.drift:
+        elif found.sure and abs(math.log(level.period_s / locked.lock.seconds)) > PARAMS.drift:
             middle_s = 0.5 * (rows["time_s"][0] + now_s)
             half = main(self._detect(buffer.frame(rows[rows["time_s"] > middle_s])))
-            agreed = half is not None and same(half.seconds, level.seconds)
-            if agreed and aliasing.check_aliasing(rows, level.seconds, guarded=self._guarded) == "":
+            agreed = half is not None and same(half.period_s, level.period_s)
+            if agreed and aliasing.check_aliasing(rows, level.period_s, guarded=self._guarded) == "":
                 was = f"{locked.lock.seconds:.4g} s"
-                self._note(f"with more data the {level.name} is {level.seconds:.4g} s, not {was}")
+                self._note(f"with more data the {level.name} is {level.period_s:.4g} s, not {was}")
                 self._take_up(found, level, rows, now_s)
                 return
         self._publish(locked)
@@ -333,8 +333,8 @@ class PeriodTracker:
         lock, level = locked.lock, main(locked.found)
         ratio = lock.seconds / locked.anchor_s
         followed = tuple(
-            replace(each, seconds=lock.seconds, phase_s=lock.phase_s) if each is level
-            else replace(each, seconds=each.seconds * ratio)
+            replace(each, period_s=lock.seconds, phase_s=lock.phase_s) if each is level
+            else replace(each, period_s=each.period_s * ratio)
             for each in locked.found.levels
         )
         self._say(replace(locked.found, levels=followed, longer_s=None))
@@ -352,7 +352,7 @@ class PeriodTracker:
         self._notes = (*self._notes[-4:], sentence)
 
 
-def _takes(periods: Periods, level: Level, verb: str = "takes") -> str:
+def _takes(periods: Periods, level: DetectedPeriod, verb: str = "takes") -> str:
     """The followed level: an iteration, or a period whose role is different or uncertain."""
     if periods.sure:
         return f"one {level.name} {verb} {_seconds(level)}"
@@ -360,5 +360,5 @@ def _takes(periods: Periods, level: Level, verb: str = "takes") -> str:
     return f"a period of {_seconds(level)}{inside}"
 
 
-def _seconds(level: Level) -> str:
-    return f"{level.seconds:.4g} s ± {max(level.uncertainty_s, 1e-4):.1g}"
+def _seconds(level: DetectedPeriod) -> str:
+    return f"{level.period_s:.4g} s ± {max(level.uncertainty_s, 1e-4):.1g}"

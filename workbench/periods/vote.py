@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ..records import Level, Periods
+from ..records import DetectedPeriod, Periods
 from .detect import PARAMS as DETECTOR_PARAMS
 
 
@@ -41,7 +41,7 @@ def vote(founds: Sequence[Periods]) -> Periods:
     for other in founds:
         if other.role_sure and best.role_sure and not _same(other.rhythm, best.rhythm):
             assert other.rhythm is not None
-            both = f"{best.rhythm.seconds:.3g} s and {other.rhythm.seconds:.3g} s"
+            both = f"{best.rhythm.period_s:.3g} s and {other.rhythm.period_s:.3g} s"
             return replace(best, sure=False, cycle_sure=False, longer_s=0.0,
                            reason=f"the GPUs of the job do not agree: {both}")
     if best.role_sure:
@@ -65,5 +65,5 @@ def _certainty(found: Periods) -> tuple[bool, bool, float, float]:
             level.confidence if level else 0.0)
 
 
-def _same(a: Level | None, b: Level | None) -> bool:
-    return a is not None and b is not None and same(a.seconds, b.seconds)
+def _same(a: DetectedPeriod | None, b: DetectedPeriod | None) -> bool:
+    return a is not None and b is not None and same(a.period_s, b.period_s)

@@ -1,7 +1,7 @@
 """The energy-time frontier: points that no other beats in both time and energy, with their certainty.
 
 A frame of points has `time_s` and `energy_j` per row, and lower is better in both. Other columns stay with
-their row; `time_sd_s` and `energy_sd_j` are standard errors. Only points for the same work can be compared.
+their row; `time_se_s` and `energy_se_j` are standard errors. Only points for the same work can be compared.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def membership(points: pl.DataFrame, *, draws: int = 256) -> np.ndarray:
     """
     points = check(points)
     time_s, energy_j = points["time_s"].to_numpy(), points["energy_j"].to_numpy()
-    time_sd, energy_sd = (_column(points, name) for name in ("time_sd_s", "energy_sd_j"))
+    time_sd, energy_sd = (_column(points, name) for name in ("time_se_s", "energy_se_j"))
     chance = np.zeros(len(time_s))
     if not (time_sd.any() or energy_sd.any()):
         chance[on_frontier(time_s, energy_j)] = 1.0

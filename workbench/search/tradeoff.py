@@ -1,7 +1,7 @@
 """Measurements pooled for their frontier: the default, limits, choices, savings.
 
     view = analyse_frontier(collect(frame).points)
-    chosen = choose(frame, max_slowdown=0.05)          a `Configuration`
+    chosen = best_configuration(frame, max_slowdown=0.05)          a `Configuration`
 
 Pure functions over frames with `time_s` and `energy_j` for the same work, as `search.frontier` reads them.
 """
@@ -26,8 +26,8 @@ from .objective import ZeusCost, check_slowdown
 _COLUMNS: dict[str, Any] = {
     "time_s": pl.Float64,
     "energy_j": pl.Float64,
-    "time_sd_s": pl.Float64,  # standard errors
-    "energy_sd_j": pl.Float64,
+    "time_se_s": pl.Float64,  # standard errors
+    "energy_se_j": pl.Float64,
     "repeats": pl.Int64,
     "power_limit_w": pl.Float64,  # null leaves it to the driver
     "sm_clock_mhz": pl.Int64,
@@ -78,7 +78,7 @@ def collect(frame: pl.DataFrame) -> Collected:
     )
     keys = [*KNOBS, "gpu", "job"]
     if nameless:  # without a name, each is a separate configuration
-        return Collected(points.with_columns(pl.col("time_sd_s", "energy_sd_j").fill_null(0.0)), notes)
+        return Collected(points.with_columns(pl.col("time_se_s", "energy_se_j").fill_null(0.0)), notes)
     measured = _pooled(points.filter(pl.col("measured")), keys)
     predicted = points.filter(~pl.col("measured"))
     if not predicted.is_empty():
@@ -129,7 +129,7 @@ def _pooled(points: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     The standard error is the larger of the repeats' spread (two or more) and their own errors.
     """
     return points.group_by(keys, maintain_order=True).agg(
-        pl.col("time_s", "energy_j").mean(), _error("time_s", "time_sd_s"), _error("energy_j", "energy_sd_j"),
+        pl.col("time_s", "energy_j").mean(), _error("time_s", "time_se_s"), _error("energy_j", "energy_se_j"),
         pl.col("repeats").sum(), pl.col("measured").first(),
         pl.col("measurements").list.explode().drop_nulls(),
     ).select(POINTS.names())
@@ -315,7 +315,7 @@ def describe(chosen: Configuration) -> str:
 
 
 @checked
-def choose(
+def best_configuration(
     frame: pl.DataFrame, *, eta: float | None = None, max_slowdown: float | None = None,
     default: Configuration | None = None, max_power_w: float | None = None,
 ) -> Configuration:
@@ -458,6 +458,6 @@ def savings(analysis: FrontierAnalysis, row: int, work: Work) -> list[Saving]:
         return []
     one, other = (analysis.rows[number] for number in (row, analysis.reference))
     saved_j, saved_s = other["energy_j"] - one["energy_j"], other["time_s"] - one["time_s"]
-    error_j = Z95 * math.hypot(one["energy_sd_j"] or 0.0, other["energy_sd_j"] or 0.0)
+    error_j = Z95 * math.hypot(one["energy_se_j"] or 0.0, other["energy_se_j"] or 0.0)
     return [Saving(per, factor * saved_j, factor * error_j, factor * saved_s)
             for per, factor in work.factors(other["time_s"]).items()]

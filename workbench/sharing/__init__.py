@@ -41,21 +41,21 @@ from ..measurement import marks
 from ..measurement.meter import Meter
 from .children import GRACE_S, LONGEST_LABEL, JobProcess, Work, label_of, mark_of
 from .comparing import ConfidenceInterval, SharingEffect
-from .result import Shared, SharedJob
+from .result import SharedJob, SharingResult
 from .run import SharingRun, interruptible
 from .stages import Say, SharingPlan
 
 FEWEST, MOST = 2, 4
-last: Shared | None = None  # what is known of the latest comparison, also of one that was interrupted
+last: SharingResult | None = None  # what is known of the latest comparison, also of one that was interrupted
 
 
 @checked
 def share(
-    *jobs: Work | Sequence[Work], gpus: Gpus = 0, max_slowdown: float = 0.2, seconds: float = 10.0,
+    *jobs: Work | Sequence[Work], gpus: Gpus = 0, max_slowdown: float = 0.2, stage_s: float = 10.0,
     rounds: int = 2, until: str = "end", watch: bool = True, watch_s: float = 60.0,
     on_break: str = "stop", labels: Sequence[str] | None = None, start_s: float = 300.0,
     grace_s: float = GRACE_S, keep: bool = True, say: Say | None = print,
-) -> Shared:
+) -> SharingResult:
     """Measure two to four jobs on one GPU, each alone and all together, with a verdict on sharing.
 
     All of them run to their end.
@@ -65,7 +65,7 @@ def share(
             the newcomer. One list of them will do too.
         gpus: One GPU, as `open_device` takes it. The jobs see it only.
         max_slowdown: How much longer an iteration of each may take than alone: 0.2 is 20 %.
-        seconds: How long each stage is measured, at least; longer where iterations are. There are `rounds`
+        stage_s: How long each stage is measured, at least; longer where iterations are. There are `rounds`
             times one stage for each job alone and one for all together.
         until: "end" sees the jobs to their end, "verdict" stops them when it is known whether they should
             share.
@@ -102,7 +102,7 @@ def share(
             f"until={until!r}: 'end' sees the jobs to their end, 'verdict' stops them when it is known"
         )
     plan = SharingPlan(
-        1.0 + max_slowdown, seconds, rounds, start_s, watch, watch_s, until == "end", on_break, grace_s,
+        1.0 + max_slowdown, stage_s, rounds, start_s, watch, watch_s, until == "end", on_break, grace_s,
     )
     gpu = _one(gpus)
     session, meter = _meter(gpu)
@@ -141,7 +141,7 @@ def _tidy(directory: Path) -> None:
         directory.rmdir()
 
 
-def _carry_out(run: SharingRun, keep: bool) -> Shared:
+def _carry_out(run: SharingRun, keep: bool) -> SharingResult:
     global last
     try:
         with interruptible():
@@ -231,4 +231,4 @@ def _meter(gpu: Gpu) -> tuple[Any, Meter]:
     return session, meter
 
 
-__all__ = ["ConfidenceInterval", "Shared", "SharedJob", "SharingEffect", "share"]
+__all__ = ["ConfidenceInterval", "SharedJob", "SharingEffect", "SharingResult", "share"]

@@ -124,13 +124,13 @@ def compare(
         if len(stage.seconds) < FEWEST:
             raise MeasurementError(
                 f"{len(stage.seconds)} blocks {who} can be used, {FEWEST} are needed; measure for longer "
-                "(seconds=...)"
+                "(stage_s=...)"
             )
         for job in stage.members:
             if not stage.count[:, job].sum() > 0:
                 raise MeasurementError(
                     f"job {job + 1} made no iteration in the measured stages {who}; measure for longer "
-                    "(seconds=...)"
+                    "(stage_s=...)"
                 )
 
     def ask(function: Callable[[Sequence[Stage]], float]) -> ConfidenceInterval:

@@ -48,10 +48,10 @@ def alone_rhythm(trace: pl.DataFrame) -> PeriodEstimate:
             f"{WAY_OUT}"
         )
     time_s, power_w = _readings(trace)
-    tones = np.arange(1, harmonics.MOST + 1) / level.seconds
+    tones = np.arange(1, harmonics.MOST + 1) / level.period_s
     strengths = _strength(time_s, power_w, tones)
     weights = tuple((strengths / strengths.sum()).tolist())
-    return PeriodEstimate(level.seconds, level.uncertainty_s / 1.645 / level.seconds, weights)
+    return PeriodEstimate(level.period_s, level.uncertainty_s / 1.645 / level.period_s, weights)
 
 
 def beside(trace: pl.DataFrame, alone: PeriodEstimate, label: str) -> PeriodEstimate:
@@ -61,7 +61,7 @@ def beside(trace: pl.DataFrame, alone: PeriodEstimate, label: str) -> PeriodEsti
     time_s, power_w = _readings(trace)
     if len(time_s) < 20:
         raise MeasurementError(
-            f"too few readings to find the iterations of {label} in; measure for longer (seconds=...)"
+            f"too few readings to find the iterations of {label} in; measure for longer (stage_s=...)"
         )
     span_s = float(time_s[-1] - time_s[0])
     # A comb of period T is as wide as T**2 / span; steps are an eighth of that.

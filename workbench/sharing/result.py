@@ -47,7 +47,7 @@ class SharedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharingResult:
     """Two to four jobs on one GPU. Shows itself as a table with a verdict.
 
     Attributes:
@@ -184,7 +184,7 @@ def decide(found: SharingEffect, labels: tuple[str, ...], bound: float, seconds:
     longer = max(min(100.0, (error / max(distance, 1e-3)) ** 2) for _, distance, error in unsure)
     return "undecided", (
         f"{facts}; {' and '.join(open_)} yet: measure each for about "
-        f"{format_duration(max(1.5, 1.2 * longer) * seconds)} (seconds=...)"
+        f"{format_duration(max(1.5, 1.2 * longer) * seconds)} (stage_s=...)"
     )
 
 
@@ -204,7 +204,7 @@ def _points(each: ConfidenceInterval) -> str:
 # in words
 
 
-def _rows(shared: Shared) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def _rows(shared: SharingResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     heads = (
         "job", "alone", "together", "slowdown", "energy alone", "attributed together", "part of the board",
         "GPU memory", "ended",
@@ -226,7 +226,7 @@ def _rows(shared: Shared) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     return heads, rows
 
 
-def _lines(shared: Shared) -> list[str]:
+def _lines(shared: SharingResult) -> list[str]:
     out = []
     if (found := shared.comparison) is not None:
         out.append(
@@ -258,5 +258,5 @@ def _lines(shared: Shared) -> list[str]:
     return [*out, *shared.notes]
 
 
-def _heading(shared: Shared) -> str:
+def _heading(shared: SharingResult) -> str:
     return f"{shared.gpu}{'' if shared.mode == '' else f', {shared.mode}'}: {shared.verdict}"

@@ -16,7 +16,7 @@ from ..logbook.report import format_duration
 from ..measurement.meter import Meter
 from .children import CannotPause, JobProcess, stop_all
 from .comparing import SharingEffect, compare, pooled
-from .result import Shared, SharedJob, decide
+from .result import SharedJob, SharingResult, decide
 from .stages import TICK_S, Ended, JobSet, Say, SharingPlan, Stages
 from .watching import LEAST_S, Interval
 
@@ -53,7 +53,7 @@ class Judgement:
             if not last:
                 self.verdict = f"no comparison: {error}"
             return
-        self.decision, self.verdict = decide(self.comparison, jobs.labels, jobs.plan.bound, jobs.plan.seconds)
+        self.decision, self.verdict = decide(self.comparison, jobs.labels, jobs.plan.bound, jobs.plan.stage_s)
 
 
 class FirstEpoch:
@@ -74,7 +74,7 @@ class FirstEpoch:
         while all(child.running for child in jobs.children):
             jobs.tick()
             now_s = self.clock()
-            if now_s - from_s >= self.plan.seconds:
+            if now_s - from_s >= self.plan.stage_s:
                 jobs.intervals.append(Interval(jobs.everyone, from_s, now_s))
                 from_s = now_s
                 if late := self._too_slow():
@@ -220,7 +220,7 @@ class SharingRun:
         assert meter.recorder is not None
         self.hold = meter.recorder.hold(self.board.start_s)
 
-    def go(self) -> Shared:
+    def go(self) -> SharingResult:
         """Measure, judge, watch, and see the jobs to their end. Whatever happens, none is left running
         afterwards.
         """
@@ -252,7 +252,7 @@ class SharingRun:
                 self.window = self.meter.close(self.board, sync=False)
         return self.result()
 
-    def result(self) -> Shared:
+    def result(self) -> SharingResult:
         """The current state."""
         board = None
         if self.window.end_s is not None:
@@ -272,7 +272,7 @@ class SharingRun:
         spans = tuple((found.names(each.members), each.from_s, each.to_s) for each in found.intervals)
         # not the hours that may come after
         trace = found.watcher.trace(self.board.start_s - 1.0, spans[-1][2] + 2.0) if spans else None
-        return Shared(
+        return SharingResult(
             device.name, device.uuid, device.simulated, jobs, judgement.comparison, judgement.decision,
             judgement.verdict, self.plan.bound, board, self.mode, found.together_bytes, total, found.idle_w,
             self.watched, tuple(dict.fromkeys(found.notes)), spans, trace,

@@ -39,7 +39,7 @@ class SharingPlan:
     """The plan; see `share`."""
 
     bound: float
-    seconds: float
+    stage_s: float
     rounds: int
     start_s: float
     watch: bool
@@ -49,7 +49,7 @@ class SharingPlan:
     grace_s: float
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "watch_s", "start_s", "grace_s"):
+        for name in ("stage_s", "watch_s", "start_s", "grace_s"):
             if not 0.0 < getattr(self, name) < math.inf:
                 raise UsageError(f"{name}={getattr(self, name):g}: give a positive number of seconds")
         if self.rounds < 1:
@@ -323,7 +323,7 @@ class Stages:
         """Watch these jobs for the plan's seconds, or longer where iterations are, or where a busy machine or
         an evaluation left too little that can be compared.
         """
-        from_s, seconds = self.clock(), self.plan.seconds
+        from_s, seconds = self.clock(), self.plan.stage_s
         check_s = from_s + seconds
         have = self._counts(jobs)
         while True:
@@ -399,6 +399,6 @@ def _why_gone(child: JobProcess, outcome: str, held: Sequence[str]) -> str:
         beside = f" next to the others ({', '.join(held)} of the GPU's memory)" if held else ""
         return f"{child.label} ran out of memory{beside}: {child.tail()}"
     if outcome == "ok":
-        more = "give it more work, or measure for less (seconds=...)"
+        more = "give it more work, or measure for less (stage_s=...)"
         return f"{child.label} ended before it was compared; {more}"
     return f"{child.label} ended with status {child.status} before it was compared: {child.tail()}"

@@ -109,7 +109,7 @@ class Watcher:
         if not len(borders):
             raise MeasurementError(
                 f"{self._names(interval)}: too few iterations in {interval.to_s - interval.from_s:.3g} s; "
-                "measure for longer (seconds=...)"
+                "measure for longer (stage_s=...)"
             )
         use = ~disturbed(
             borders, [tuple(self.at(list(span))) for job in interval.members for span in self._breaks(job)]

@@ -104,7 +104,7 @@ def tune(
     max_slowdown: float | None = 0.05, *, objective: str | float | Objective = "energy", over: str = "both",
     gpus: Gpus = None, progress: Callable[[], float] | None = None, search: str = "model-guided",
     model: Any = None, label: str = "", recheck: bool = True,
-    earlier: bool = False,
+    warm_start: bool = False,
 ) -> Tuning:
     """Tune the GPU's power limit and clocks to a training while it runs.
 
@@ -125,7 +125,7 @@ def tune(
         model: A model of this GPU or its file; the user's own where None, False for none.
         label: For views; and the name of the job, by which the next run of it knows this one.
         recheck: Measure the default setting again from time to time, for an exact saving.
-        earlier: Begin with earlier measurements of a job of this name (tuned, swept or recurring) and of
+        warm_start: Begin with earlier measurements of a job of this name (tuned, swept or recurring) and of
             other jobs on this GPU, as far as the trials agree with them. The events list them.
 
     Raises:
@@ -133,7 +133,7 @@ def tune(
     """
     options: dict[str, Any] = {
         "max_slowdown": max_slowdown, "objective": objective, "over": over, "progress": progress,
-        "search": search, "model": model, "label": label, "recheck": recheck, "earlier": earlier,
+        "search": search, "model": model, "label": label, "recheck": recheck, "warm_start": warm_start,
     }
     TuningRequest(**options)
     return Tuning(gpus, **options)

@@ -82,7 +82,7 @@ class TunedGpus:
         try:
             self._find_settings(log)
         except WorkbenchError:
-            log.left = self._lease.release() or log.left
+            log.not_restored = self._lease.release() or log.not_restored
             raise
         self.meter = whole if len(devices) == len(whole.devices) else Meter(devices, recorder, zones=())
         _taken.append(self)

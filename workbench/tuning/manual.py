@@ -1,7 +1,7 @@
 """Control of a GPU that this process measures: `device.control`, for which tuners stop, and the power that
 followed a change.
 
-    gpu = workbench.control()                  # the first GPU of this process's session
+    gpu = workbench.gpu_control()                  # the first GPU of this process's session
     gpu.apply(Setting(power_limit_w=150.0))    # read back; knobs that are None are given back to the driver
     gpu.undo()                                 # step by step
     gpu.restore_default()
@@ -112,7 +112,7 @@ _guard = threading.Lock()
 
 
 @checked
-def control(gpus: Gpus = None) -> ManualControl:
+def gpu_control(gpus: Gpus = None) -> ManualControl:
     """Manual control of a GPU, always the same one for a GPU.
 
     Args:

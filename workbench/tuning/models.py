@@ -26,11 +26,11 @@ class Forecast:
         wanted: A model, the path of one, None for those in the user's directory, False for none.
 
     Attributes:
-        remarks: Why there is no model, or no features, where some were expected.
+        notes: Why there is no model, or no features, where some were expected.
     """
 
     def __init__(self, device: Device, recorder: Recorder, wanted: Any = None) -> None:
-        self.remarks: list[str] = []
+        self.notes: list[str] = []
         self._model: Any = None
         self._reader: FeatureReader | None = None
         from .features import FEATURE_SETS, FeatureReader
@@ -45,7 +45,7 @@ class Forecast:
             source = self._reader.source
             self._reader.start()
         except WorkbenchError as error:
-            self.remarks.append(f"no features: {error}")
+            self.notes.append(f"no features: {error}")
             self._reader = None
         self._model = self._find(device.name, source, wanted)
 
@@ -61,11 +61,11 @@ class Forecast:
             try:
                 model = ClockModel.load(path)
             except (WorkbenchError, OSError) as error:
-                self.remarks.append(f"{error}; tuning goes on without a model")
+                self.notes.append(f"{error}; tuning goes on without a model")
                 return None
         if slug(model.gpu) == slug(gpu):
             return model
-        self.remarks.append(
+        self.notes.append(
             f"the model is of a {model.gpu} and this is a {gpu}: tuning goes on without it; "
             "`workbench profile-gpu` makes one of this card"
         )

@@ -79,7 +79,7 @@ class TuningRequest:
     model: Any = None
     recheck: bool = True
     label: str = ""
-    earlier: bool = False
+    warm_start: bool = False
     params: TunerParams = PARAMS
     paused: bool = False
     once: bool = False

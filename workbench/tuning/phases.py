@@ -158,7 +158,7 @@ class Baseline(TunerPhase):
     def __init__(self, work: Workplace, found: DetectedIterations, failures: int) -> None:
         self.work, self._found, self._failures = work, found, failures + 1  # if this is one
         self._forecast = Forecast(work.gpus.devices[0], work.gpus.recorder, work.request.model)
-        for text in self._forecast.remarks:
+        for text in self._forecast.notes:
             work.log.remark(text)
         self._guess = guessed(found.iteration_s, work.request.params.known_sd)
         self._probe = Probe(
@@ -224,7 +224,7 @@ class Baseline(TunerPhase):
             space = _space_by_rate(space, source)
         baseline = reading.iteration_s, reading.iteration_j
         known = KnownJob()
-        if request.earlier:
+        if request.warm_start:
             known = known_job(request.label, gpus.devices[0], baseline=baseline)
         belief = SettingPosterior(
             request.search, space, work.objective, request.max_slowdown, prior=prior,

@@ -70,18 +70,18 @@ class TuningRecord:
     Attributes:
         text: What goes on and what is next, one sentence.
         events: (seconds since the tuner began, text), newest last.
-        remarks: Remarks for the result.
+        notes: Remarks for the result.
         found: The iterations that were found last.
         suspects: Stretches at the held setting that are not on the account yet.
         held: The setting that was held last.
-        left: Sentences about settings that could not be restored.
+        not_restored: Sentences about settings that could not be restored.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock, self.begun_s = clock, clock()
         self.text = "waiting for the GPU to work"
         self.events: list[tuple[float, str]] = []
-        self.remarks: list[str] = []
+        self.notes: list[str] = []
         self.accounts, self.ledger = SavingsAccounts(), SavingsLedger()
         self.suspects: list[Stretch] = []
         self.probes = ProbeTable()
@@ -91,7 +91,7 @@ class TuningRecord:
         self.settled_s: float | None = None
         self.settled_iterations: int | None = None
         self.retuned = 0
-        self.left: list[str] = []
+        self.not_restored: list[str] = []
 
     @property
     def elapsed_s(self) -> float:
@@ -108,8 +108,8 @@ class TuningRecord:
     def remark(self, text: str) -> None:
         """Add an event that belongs to the result."""
         self.note(text)
-        if text not in self.remarks:
-            self.remarks.append(text)
+        if text not in self.notes:
+            self.notes.append(text)
 
     def probed(self, probe: Probe, named: Setting, outcome: str, reason: str) -> None:
         """Add a probe that is over; `named` is its setting as the search calls it.
@@ -189,5 +189,5 @@ class TuningRecord:
         return TuningResult(
             state, self.held, book.saved(), self.settled_s, self.settled_iterations, self.source,
             self.probes.made, book.spent_s, book.spent_j, self.retuned, self.elapsed_s, reason,
-            tuple(self.left), tuple(self.events), tuple(self.remarks), simulated,
+            tuple(self.not_restored), tuple(self.events), tuple(self.notes), simulated,
         )

@@ -119,8 +119,8 @@ class TuningResult(HtmlFacts):
         spent_s, spent_j: Time and energy of tuning itself.
         retuned: How often the job had changed.
         reason: Why it was refused, or where it stood.
-        left: Sentences about settings that could not be restored.
-        remarks: Sentences about limitations: a knob that may not be set, a model that
+        not_restored: Sentences about settings that could not be restored.
+        notes: Sentences about limitations: a knob that may not be set, a model that
             could not be used.
     """
 
@@ -136,15 +136,15 @@ class TuningResult(HtmlFacts):
     retuned: int = 0
     elapsed_s: float = 0.0
     reason: str = ""
-    left: tuple[str, ...] = ()
+    not_restored: tuple[str, ...] = ()
     events: tuple[tuple[float, str], ...] = ()
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     simulated: bool = False
 
     @property
     def text(self) -> str:
         """What tuning has saved, or why it has not: one sentence."""
-        left = "".join(f"; {each}" for each in (*self.remarks, *self.left) if each not in self.reason)
+        left = "".join(f"; {each}" for each in (*self.notes, *self.not_restored) if each not in self.reason)
         saved, refused = self.saved, self.state == "refused"
         if self.settled_s is None or (refused and saved is None):
             return f"not tuned: {self.reason or 'no setting was found in time'}{left}"

@@ -207,7 +207,7 @@ class Tuner:
     def end(self) -> TuningResult:
         """Put everything back as it was found; returns how it went. From any state, any number of times."""
         with self._lock:
-            if self._result is not None and not self.log.left:
+            if self._result is not None and not self.log.not_restored:
                 return self._result
             if not isinstance(self.phase, Finished):
                 try:
@@ -218,7 +218,8 @@ class Tuner:
             self._release()  # first: whatever stops the writing, the GPU is restored
             self._keep()
             done = self._result
-            self._result = self._conclude() if done is None else replace(done, left=tuple(self.log.left))
+            self._result = self._conclude() if done is None else replace(done,
+                not_restored=tuple(self.log.not_restored))
             return self._result
 
     @property
@@ -253,7 +254,7 @@ class Tuner:
     def _release(self) -> None:
         """Restore the GPU; nothing is watched any more."""
         if self.phase.work is not None:
-            self.log.left = self.phase.work.gpus.restore() or self.log.left
+            self.log.not_restored = self.phase.work.gpus.restore() or self.log.not_restored
         self._marked.marks.end()
         self.log.ledger.drop()  # and with it what the recorder keeps for it
         if self in _running:

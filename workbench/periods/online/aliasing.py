@@ -120,10 +120,10 @@ def with_counter(found: Periods, rows: Array) -> Periods:
     if level is None:
         return found
     if found.rhythm_sure:
-        beat = check_aliasing(rows, level.seconds, guarded=False)
+        beat = check_aliasing(rows, level.period_s, guarded=False)
         return found.doubted(beat) if beat else found
-    if found.reason.startswith(SUSPECTED) and rows["time_s"][-1] - rows["time_s"][0] >= 4 * level.seconds:
-        evidence = testimony(rows, level.seconds)
+    if found.reason.startswith(SUSPECTED) and rows["time_s"][-1] - rows["time_s"][0] >= 4 * level.period_s:
+        evidence = testimony(rows, level.period_s)
         if evidence is not None and evidence.share >= PARAMS.stays:
             return confirmed(found)
     return found

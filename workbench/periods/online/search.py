@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...records import Level, Periods
+from ...records import DetectedPeriod, Periods
 from ..detect import PARAMS as DETECTOR_PARAMS
 from ..vote import same
 from . import aliasing, buffer
@@ -54,7 +54,7 @@ class _Trial:
     """A period that is sampled again at another polling interval."""
 
     found: Periods
-    level: Level
+    level: DetectedPeriod
     from_s: float
     search_s: float
     until_s: float
@@ -110,17 +110,17 @@ class Search:
         level = main(found)
         self._coming = agreed = False
         if level is not None:
-            agreed = any(same(level.seconds, guess) for guess in self._guesses[-3:])
+            agreed = any(same(level.period_s, guess) for guess in self._guesses[-3:])
             self._coming = agreed or level.rhythm >= DETECTOR_PARAMS.level
             if self._coming and not found.sure:
                 self._wait(now_s, PARAMS.coming)
             span_s = rows["time_s"][-1] - rows["time_s"][0]
             # A long trace may contain an earlier period, with more of the readings: the newer half must
             # agree.
-            if found.rhythm_sure and span_s > 6 * level.seconds and (not agreed or span_s > 30):
+            if found.rhythm_sure and span_s > 6 * level.period_s and (not agreed or span_s > 30):
                 half = main(self.detect(buffer.frame(rows[rows["time_s"] > rows["time_s"][-1] - span_s / 2])))
-                agreed = half is not None and same(half.seconds, level.seconds)
-            self._guesses = (*self._guesses[-5:], level.seconds)
+                agreed = half is not None and same(half.period_s, level.period_s)
+            self._guesses = (*self._guesses[-5:], level.period_s)
             if level.rhythm >= DETECTOR_PARAMS.level:
                 found = found if found.rhythm_sure else aliasing.with_counter(found, rows)
                 early = self._doubt_early(found, level, rows, now_s)
@@ -135,31 +135,32 @@ class Search:
             return found.doubted(found.reason, self.due_s - now_s if unknown else found.longer_s)
         self._misses, self.hopeless = 0, False
         if not agreed:
-            self.due_s = min(self.due_s, now_s + max(0.5, 0.5 * level.seconds))
+            self.due_s = min(self.due_s, now_s + max(0.5, 0.5 * level.period_s))
             return found.doubted(SECOND, self.due_s - now_s)
-        why = self._verdict(level.seconds, rows)
+        why = self._verdict(level.period_s, rows)
         if why is None:
             return self._resample(found, level, rows, now_s)
         return self._reject(found, level, why) if why else found
 
-    def _enough(self, found: Periods, level: Level, now_s: float) -> bool:
+    def _enough(self, found: Periods, level: DetectedPeriod, now_s: float) -> bool:
         """Whether an answer may be followed: a sure iteration immediately, a period of uncertain role once
         more data did not determine its role.
         """
         if found.sure or not found.rhythm_sure:
             return found.sure
-        return now_s - self.from_s >= PARAMS.role_periods * level.seconds
+        return now_s - self.from_s >= PARAMS.role_periods * level.period_s
 
     # the guard against beats
 
-    def _doubt_early(self, found: Periods, level: Level, rows: Array, now_s: float) -> Periods | None:
+    def _doubt_early(self, found: Periods, level: DetectedPeriod, rows: Array,
+        now_s: float) -> Periods | None:
         """Check a period for a beat before it is followed: an early check gives an early answer.
 
         A counter without a trace of the period decides after two periods; another pace needs three.
         """
-        periods = (rows["time_s"][-1] - rows["time_s"][0]) / level.seconds
-        why = self._verdict(level.seconds, rows) if periods >= 2 else ""
-        evidence = aliasing.testimony(rows, level.seconds) if why else None
+        periods = (rows["time_s"][-1] - rows["time_s"][0]) / level.period_s
+        why = self._verdict(level.period_s, rows) if periods >= 2 else ""
+        evidence = aliasing.testimony(rows, level.period_s) if why else None
         if why and evidence is not None and evidence.share < aliasing.PARAMS.stays:
             return self._reject(found, level, why)
         return self._resample(found, level, rows, now_s) if why is None and periods >= 3 else None
@@ -171,7 +172,7 @@ class Search:
             return known
         return aliasing.check_aliasing(rows, seconds, guarded=self._guarded)
 
-    def _resample(self, found: Periods, level: Level, rows: Array, now_s: float) -> Periods:
+    def _resample(self, found: Periods, level: DetectedPeriod, rows: Array, now_s: float) -> Periods:
         """Request another pace, and wait for its readings."""
         search_s = aliasing.intervals(rows[-LEAST:])[0]  # earlier ones may have another pace
         self.wanted_interval_s = search_s / 1.37 if search_s > 0.012 else search_s * 1.37
@@ -182,24 +183,24 @@ class Search:
         return found.doubted(reason, needed_s)
 
     @staticmethod
-    def _needed_s(level: Level) -> float:
+    def _needed_s(level: DetectedPeriod) -> float:
         """Longest sampling time of a period at another pace."""
-        return max(PARAMS.again_periods * level.seconds, PARAMS.first_s)
+        return max(PARAMS.again_periods * level.period_s, PARAMS.first_s)
 
-    def _reject(self, found: Periods, level: Level, why: str) -> Periods:
+    def _reject(self, found: Periods, level: DetectedPeriod, why: str) -> Periods:
         self._remember(level, why)
         self.hopeless = True
         return found.doubted(why)
 
-    def _remember(self, level: Level, why: str) -> None:
-        if not any(same(seconds, level.seconds) for seconds, _ in self._judged):
-            self._judged = (*self._judged[-7:], (level.seconds, why))
+    def _remember(self, level: DetectedPeriod, why: str) -> None:
+        if not any(same(seconds, level.period_s) for seconds, _ in self._judged):
+            self._judged = (*self._judged[-7:], (level.period_s, why))
 
     def _stays(self, trial: _Trial, kept: Memory, rows: Array, now_s: float) -> bool | None:
         """Whether a period is present at another pace too; None while undecided. Readings that match the
         prediction from those before, or not at all, decide earlier.
         """
-        seconds, waited_s = trial.level.seconds, now_s - trial.from_s
+        seconds, waited_s = trial.level.period_s, now_s - trial.from_s
         if waited_s < PARAMS.first_s or len(rows) < LEAST:
             return None
         before = kept.since(self.rows_from_s)
@@ -218,7 +219,7 @@ class Search:
         """
         self.due_s = now_s + 0.5
         rows = kept.since(trial.from_s)
-        seconds = trial.level.seconds
+        seconds = trial.level.period_s
         obeyed = abs(aliasing.intervals(rows[: LEAST])[0] / trial.search_s - 1) >= 0.1
         if not obeyed:
             trial.from_s += 0.5
@@ -251,6 +252,6 @@ class Search:
         )
 
 
-def main(periods: Periods) -> Level | None:
+def main(periods: Periods) -> DetectedPeriod | None:
     """The level to follow: a sure period, else the iteration, else the level of highest confidence."""
     return periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm

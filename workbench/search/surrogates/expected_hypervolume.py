@@ -38,7 +38,8 @@ class FrontierSearch:
     Args:
         configurations: Candidates, one per row, with any of `AXES` as columns; null leaves a knob to the
             driver.
-        worth: Stop when the next measurement is expected to add less than this share of the frontier's area.
+        min_gain: Stop when the next measurement is expected to add less than this share of the frontier's
+            area.
         rng: Source of the prior samples.
 
     Raises:
@@ -46,15 +47,16 @@ class FrontierSearch:
     """
 
     def __init__(
-        self, configurations: pl.DataFrame, *, worth: float = 0.0005,
+        self, configurations: pl.DataFrame, *, min_gain: float = 0.0005,
         rng: np.random.Generator | None = None,
     ) -> None:
-        if not 0 <= worth < 1:
+        if not 0 <= min_gain < 1:
             raise UsageError(
-                f"worth is {worth:g}; it is a share of the frontier's area between 0 and 1, for example "
+                f"min_gain is {min_gain:g}; it is a share of the frontier's area between 0 and 1, for "
+                f"example "
                 "0.0005"
             )
-        self.configurations, self.worth = configurations, worth
+        self.configurations, self.min_gain = configurations, min_gain
         self._rng = rng or np.random.default_rng(0)
         knobs = knobs_of(configurations)
         times, powers = bank(knobs)
@@ -141,7 +143,7 @@ class FrontierSearch:
         gains = _gains(np.exp(found.log_times), np.exp(found.log_energies), tried, left)
         pick = int(np.argmax(gains))
         self._last = float(gains[pick])
-        return Next(int(left[pick])) if not tried or self._last >= self.worth else None
+        return Next(int(left[pick])) if not tried or self._last >= self.min_gain else None
 
     @property
     def note(self) -> str:
@@ -153,11 +155,11 @@ class FrontierSearch:
         """Why `ask` returned None, as a sentence; empty while it returns configurations."""
         if len({*self._measured, *self._barred}) >= len(self.configurations):
             return "every other configuration is measured or impossible"
-        if self._last is None or self._last >= self.worth or not self._measured:
+        if self._last is None or self._last >= self.min_gain or not self._measured:
             return ""
         return (
             f"the frontier is known: another measurement would add {100 * self._last:.2g} % to its area, "
-            f"less than {100 * self.worth:.2g} %"
+            f"less than {100 * self.min_gain:.2g} %"
         )
 
     def belief(self) -> pl.DataFrame:
@@ -171,7 +173,7 @@ class FrontierSearch:
         return self.configurations.with_columns(
             time_s=pl.Series(np.exp(found.log_times.mean(axis=0))),
             energy_j=pl.Series(np.exp(found.log_energies.mean(axis=0))),
-            time_sd_s=pl.Series(time_s.std(axis=0)), energy_sd_j=pl.Series(energy_j.std(axis=0)),
+            time_se_s=pl.Series(time_s.std(axis=0)), energy_se_j=pl.Series(energy_j.std(axis=0)),
             measured=pl.Series([i in self._measured for i in range(len(self.configurations))]),
         )
 

@@ -75,7 +75,7 @@ def view(
     rights = control.rights(now.setting or wanted.setting, wanted.setting, device, refused=first.refused)
     names = [f"{each.name} ({each.pid})" for each in now.computing]
     more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    after = [followed.text if followed is not None else "", first.left, first.earlier]
+    after = [followed.text if followed is not None else "", first.not_restored, first.earlier]
     command = "" if rights.who else rights.command
     facts = (
         ("Active", f"{active} ({now.text})"),
@@ -90,7 +90,8 @@ def view(
         simulated=device.simulated, facts=tuple(each for each in facts if each[1]),
         status=" · ".join(filter(None, (f"{name}: {active}", now.text, *after))), command=command,
         can_apply=chosen is not None and now.setting is not None and not driver.read_only(),
-        can_undo=any(each.history or each.left for each in controls), can_default=not driver.read_only(),
+        can_undo=any(each.history or each.not_restored for each in controls),
+        can_default=not driver.read_only(),
     )
 
 
@@ -156,13 +157,13 @@ class Applier:
     """The chosen setting of GPUs, their active setting, and the last change.
 
     Args:
-        gpus: One GPU, as `workbench.control` takes it.
+        gpus: One GPU, as `workbench.gpu_control` takes it.
         jobs: Recurring jobs whose next recurrence takes a chosen batch size.
     """
 
     def __init__(self, gpus: Gpus = None, jobs: Sequence[RecurringJob] = ()) -> None:
         self.jobs = tuple(jobs)
-        self.controls: tuple[manual.ManualControl, ...] = (manual.control(gpus),)
+        self.controls: tuple[manual.ManualControl, ...] = (manual.gpu_control(gpus),)
         self.chosen: Configuration | None = None
         self.view: ApplyView | None = None
         self.followed: StepResponse | None = None
@@ -178,7 +179,7 @@ class Applier:
     def take_gpu(self, uuid: str) -> None:
         """Control another GPU of this process, or "all" of them."""
         devices = session.current().devices if uuid == ALL else (uuid,)
-        self.controls, self._done = tuple(manual.control(each) for each in devices), ""
+        self.controls, self._done = tuple(manual.gpu_control(each) for each in devices), ""
         self.followed, self._undone, self._log = None, None, []
 
     def choose(self, wanted: Configuration | Setting | None) -> None:
@@ -193,7 +194,7 @@ class Applier:
         """Apply `wanted`, or the chosen setting. If one GPU refuses, the GPUs before it are restored.
 
         Raises:
-            UsageError: No setting is chosen. Else as `workbench.control(...).apply`.
+            UsageError: No setting is chosen. Else as `workbench.gpu_control(...).apply`.
         """
         if (wanted := wanted or self.chosen) is None:
             what = "choose a power limit or clocks, or a point of a frontier"
@@ -214,9 +215,9 @@ class Applier:
 
     def undo(self) -> None:
         """Restore the setting before the last change, on every GPU that allows it. Raises as
-        `workbench.control(...).undo`.
+        `workbench.gpu_control(...).undo`.
         """
-        controls = [each for each in self.controls if each.history or each.left] or [self.control]
+        controls = [each for each in self.controls if each.history or each.not_restored] or [self.control]
         self._doing, self._done = "undoing", ""
         self.refresh()  # list a change made elsewhere before it is undone
         last = self.control.history[-1:]

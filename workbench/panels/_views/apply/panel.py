@@ -29,7 +29,7 @@ class ApplyPanel(LivePanel):
     Args:
         wanted: A `Configuration`, a `Setting`, a frontier's panel whose choice is used, or None to choose on
             the panel.
-        gpus: One GPU, as `workbench.control` takes it.
+        gpus: One GPU, as `workbench.gpu_control` takes it.
         jobs: Recurring jobs whose next recurrence takes a chosen batch size.
         live: True for a widget, False for a picture; None takes a widget if the front end supports them.
 
@@ -83,11 +83,11 @@ class ApplyPanel(LivePanel):
             self.refresh()
 
     def apply(self) -> None:
-        """Apply the chosen configuration. Raises as `workbench.control(...).apply`."""
+        """Apply the chosen configuration. Raises as `workbench.gpu_control(...).apply`."""
         self.on_message("apply", {})
 
     def undo(self) -> None:
-        """Restore the setting before the last change. Raises as `workbench.control(...).undo`."""
+        """Restore the setting before the last change. Raises as `workbench.gpu_control(...).undo`."""
         self.on_message("undo", {})
 
     def restore_default(self) -> None:

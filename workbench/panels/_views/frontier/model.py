@@ -106,7 +106,7 @@ def name(analysis: FrontierAnalysis, row: int) -> str:
 def amounts(analysis: FrontierAnalysis, row: int) -> tuple[str, str]:
     """Time and energy of a point, with their errors where they are known."""
     at = analysis.rows[row]
-    error_s, error_j = (Z95 * (at[column] or 0.0) or None for column in ("time_sd_s", "energy_sd_j"))
+    error_s, error_j = (Z95 * (at[column] or 0.0) or None for column in ("time_se_s", "energy_se_j"))
     exact = error_s is None or at["time_s"] >= 1e4
     time = format_duration(at["time_s"]) if exact else format_seconds(at["time_s"], error_s)
     return time, format_energy(at["energy_j"], error_j)

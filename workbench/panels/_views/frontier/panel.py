@@ -172,11 +172,11 @@ class FrontierPanel(LivePanel):
             self._moved(self._frontier.collect(collected))
 
     def apply(self) -> None:
-        """Set the GPU to the choice until `undo` or the kernel's end. Raises as `control(...).apply`."""
+        """Set the GPU to the choice until `undo` or the kernel's end. Raises as `gpu_control(...).apply`."""
         self._do(lambda applier: applier.apply(self.chosen))
 
     def undo(self) -> None:
-        """Restore the setting before the last change. Raises as `workbench.control(...).undo`."""
+        """Restore the setting before the last change. Raises as `workbench.gpu_control(...).undo`."""
         self._do(Applier.undo)
 
     def _do(self, act: Callable[[Applier], None]) -> None:
@@ -417,7 +417,7 @@ def frontier(
         points: A frame, the frame of `%energy_log`, measurements, observations, a `Sweep` (even while it
             runs), a recurring job, its study or history, or a CSV or Parquet file. A frame has time_s,
             energy_j and knobs (power_limit_w, sm_clock_mhz, mem_clock_mhz, batch_size). It may also have
-            time_sd_s, energy_sd_j, gpu, job, measured (false: predicted) and measurement.
+            time_se_s, energy_se_j, gpu, job, measured (false: predicted) and measurement.
         default: Reference configuration of the savings; None takes the driver's default, or the highest
             measured setting.
         unit: Unit of work of a point's time and energy: "sample", "million tokens", "iteration", "epoch",

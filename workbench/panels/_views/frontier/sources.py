@@ -67,7 +67,7 @@ class SweepPoints:
     live, units = True, NO_UNITS
 
     def __init__(self, sweep: Sweep, name: str = "") -> None:
-        self._sweep, self.name = sweep, name or sweep.name or ""
+        self._sweep, self.name = sweep, name or sweep.label or ""
 
     @property
     def unit(self) -> str:
@@ -260,8 +260,8 @@ def _log_points(
     known = {name: pl.col(name) if name in whole.columns else pl.lit(None) for name in (
         "batch_size", "work", "iteration_count", "iteration_s", "iteration_j", "iteration_j_uncertainty")}
     points = whole.select(
-        "time_s", "energy_j", time_sd_s=pl.col("time_sd_s") / runs.sqrt(),
-        energy_sd_j=pl.max_horizontal(
+        "time_s", "energy_j", time_se_s=pl.col("time_sd_s") / runs.sqrt(),
+        energy_se_j=pl.max_horizontal(
             pl.col("energy_uncertainty_j") / Z95, pl.col("energy_sd_j") / runs.sqrt()
         ),
         repeats=runs,
@@ -292,7 +292,7 @@ def _per_unit(points: pl.DataFrame, asked: str | None) -> tuple[pl.DataFrame, st
 
     The unit is "run" if they did not, or if all runs took equally many iterations.
     """
-    columns = ("time_s", "energy_j", "time_sd_s", "energy_sd_j")
+    columns = ("time_s", "energy_j", "time_se_s", "energy_se_j")
     plain = points.drop("work", "iteration_count", "iteration_s", "iteration_j", "iteration_j_uncertainty")
     for unit, (name, size) in WORK_UNITS.items():
         if asked not in (None, unit):
@@ -307,7 +307,7 @@ def _per_unit(points: pl.DataFrame, asked: str | None) -> tuple[pl.DataFrame, st
             asked or counts.n_unique() > 1) and not points["iteration_j"].has_nulls():
         return plain.with_columns(
             points["iteration_s"].alias("time_s"), points["iteration_j"].alias("energy_j"),
-            (points["iteration_j_uncertainty"] / Z95).alias("energy_sd_j"), unit=pl.lit("iteration"),
+            (points["iteration_j_uncertainty"] / Z95).alias("energy_se_j"), unit=pl.lit("iteration"),
         ), "iteration"
     return plain.with_columns(unit=pl.lit(None, pl.String)), "run"
 

@@ -108,7 +108,7 @@ class Plane:
                 frame.mark(x, y, 3, Pen(ONE, opacity=0.7), hover=self._hover(row))
         front = [(row, *self.place(row)) for row in analysis.front.tolist()]
         frame.line([x for _, x, _ in front], [y for *_, y in front], Pen(ONE, opacity=0.55), steps=True)
-        errors = analysis.frontier.select("time_sd_s", "energy_sd_j").fill_null(0.0).to_numpy()
+        errors = analysis.frontier.select("time_se_s", "energy_se_j").fill_null(0.0).to_numpy()
         for (row, x, y), (across, up) in zip(front, Z95 * errors / self.scales, strict=True):
             frame.errors(x, y, across, up, Pen(ONE, opacity=0.6))
             frame.dot(x, y, ONE, hollow=not measured[row], hover=self._hover(row))

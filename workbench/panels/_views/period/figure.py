@@ -39,8 +39,8 @@ def described(view: PeriodView, number: int) -> list[list[dict[str, Any]]]:
 def _fold(picture: Picture, view: PeriodView, number: int) -> None:
     assert view.level is not None
     high_w = max(float(np.nanmax(view.folded[:, 1])), float(view.shape[:, 3].max())) * 1.15
-    unit, scale = ("ms", 1000.0) if view.level.seconds < 0.9995 else ("s", 1.0)
-    end = view.level.seconds * scale
+    unit, scale = ("ms", 1000.0) if view.level.period_s < 0.9995 else ("s", 1.0)
+    end = view.level.period_s * scale
     frame = picture.frame(ROW, (0.0, end), (0.0, high_w), side="left")
     frame.axes(f"{view.cycle_name.capitalize()}s overlaid (W), median in bold")
     if view.waits:

@@ -19,7 +19,7 @@ from .model import PeriodView, Table, level_text, period_view
 if TYPE_CHECKING:
     from ....measurement.follow import Following
     from ....periods.segment import SegmentedIterations
-    from ....records import Level, Periods
+    from ....records import DetectedPeriod, Periods
 
 PACE_S = 1.0  # one update per second at most: it takes some 15 ms of a processor
 MOST_SPANS = 4000
@@ -125,7 +125,7 @@ class PeriodFollower:
             return False
         tracker = self._following.update()
         view = self.view
-        iteration_s = view.level.seconds if view.level and view.spans else 4 * PACE_S
+        iteration_s = view.level.period_s if view.level and view.spans else 4 * PACE_S
         ended_s = view.spans[-1].end_s + self.start_s if view.spans else self._updated_s
         if tracker.version == self._version and now_s - ended_s < iteration_s and not last:
             return False
@@ -143,7 +143,7 @@ class PeriodFollower:
         self.view = self._with_older(new, since_s - self.start_s)
         return True
 
-    def _chosen(self, periods: Periods) -> Level | None:
+    def _chosen(self, periods: Periods) -> DetectedPeriod | None:
         return next((each for each in periods.levels if each.name == self._level), None)
 
     def _with_older(self, new: PeriodView, from_s: float) -> PeriodView:
@@ -152,7 +152,7 @@ class PeriodFollower:
         self._fresh_s = first_s
         self._older = [span for span in (*self._older, *self.view.spans) if span.start_s < first_s - 1e-6]
         self._older = sorted(set(self._older))[-MOST_SPANS:]
-        last_s = first_s + 0.5 * (new.level.seconds if new.level else 0.0)
+        last_s = first_s + 0.5 * (new.level.period_s if new.level else 0.0)
         kept = [span for span in self._older if span.end_s <= last_s]
         return replace(new, spans=(*kept, *new.spans))
 
@@ -178,12 +178,12 @@ def message(view: PeriodView, number: int, since_s: float = -math.inf) -> Period
     shown = [(span.start_s, span.end_s, span.pause) for span in view.spans if span.start_s >= since_s - 1e-6]
     spans = np.array(shown, np.float32).reshape(-1, 3)
     levels = [
-        {"name": each.name, "seconds": each.seconds, "words": level_text(each)} for each in view.levels
+        {"name": each.name, "seconds": each.period_s, "words": level_text(each)} for each in view.levels
     ]
     text = {
         "gpu": number, "since": since_s if math.isfinite(since_s) else None, "headline": view.headline,
         "details": list(view.details), "sure": view.sure, "levels": levels,
-        "level": {"name": view.level.name, "seconds": view.level.seconds} if view.level else None,
+        "level": {"name": view.level.name, "seconds": view.level.period_s} if view.level else None,
         "spans": len(spans), "figure": described(view, number),
         "range": view.spectrum[[0, -1], 0].tolist() if len(view.spectrum) else None,
     }

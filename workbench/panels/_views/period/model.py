@@ -13,7 +13,7 @@ import numpy as np
 
 from ....logbook.quantities import format_seconds
 from ....logbook.report import format_energy
-from ....records import IterationSummary, Level, Periods
+from ....records import DetectedPeriod, IterationSummary, Periods
 from ..._core.svg import ShadedSpan
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class PeriodView:
     headline: str = "looking for the iteration"
     details: tuple[str, ...] = ()
     sure: bool = False
-    level: Level | None = None
-    levels: tuple[Level, ...] = ()
+    level: DetectedPeriod | None = None
+    levels: tuple[DetectedPeriod, ...] = ()
     spans: tuple[ShadedSpan, ...] = ()
     folded: Table = field(default_factory=lambda: NOTHING)
     shape: Table = field(default_factory=lambda: NOTHING)
@@ -64,16 +64,16 @@ class PeriodView:
     @property
     def marks(self) -> list[tuple[str, float, bool]]:
         """Marks of the spectrum: words, seconds, and whether the level is folded."""
-        found = [(each.name, each.seconds, each == self.level) for each in self.levels]
+        found = [(each.name, each.period_s, each == self.level) for each in self.levels]
         if self.level is not None and self.level not in self.levels:
             own = self.level.name
             found = [("detected" if name == own else name, seconds, False) for name, seconds, _ in found]
-            found.append(("yours" if self.level.name == OWN else self.level.name, self.level.seconds, True))
+            found.append(("yours" if self.level.name == OWN else self.level.name, self.level.period_s, True))
         return [(f"{name} {format_seconds(seconds)}", seconds, chosen) for name, seconds, chosen in found]
 
 
 def period_view(
-    trace: pl.DataFrame, periods: Periods, *, start_s: float = 0.0, level: Level | None = None,
+    trace: pl.DataFrame, periods: Periods, *, start_s: float = 0.0, level: DetectedPeriod | None = None,
     looking: bool = False, known: SegmentedIterations | None = None,
 ) -> PeriodView:
     """The view of a trace with known periods.
@@ -114,7 +114,7 @@ def period_view(
     idle = None if own else fold.idle_share(trace, chosen, whole)
     waits = idle.text if idle else ""
     if not idle and whole.height > 1 and not own:
-        waits = f"this sensor is too slow to show where in {format_seconds(chosen.seconds)} the GPU waits"
+        waits = f"this sensor is too slow to show where in {format_seconds(chosen.period_s)} the GPU waits"
     details = [_counts(summary), waits, *periods.notes]
     headline = _headline(periods, chosen, summary, looking)
     known_one = periods.rhythm_sure or marked
@@ -129,26 +129,27 @@ def period_view(
     edges = _table(shape, "phase", "low_w", "power_w", "high_w")
     return PeriodView(
         headline, tuple(filter(None, details)), known_one, chosen, periods.levels, tuple(spans),
-        _broken(late, chosen), edges * np.array([chosen.seconds, 1, 1, 1], np.float32), spectrum,
-        (idle.at_s, min(idle.at_s + idle.longest_s, chosen.seconds)) if idle and idle.longest_s > 0 else None,
+        _broken(late, chosen), edges * np.array([chosen.period_s, 1, 1, 1], np.float32), spectrum,
+        (idle.at_s, min(idle.at_s + idle.longest_s,
+            chosen.period_s)) if idle and idle.longest_s > 0 else None,
     )
 
 
-def _marked(summary: IterationSummary, frame: pl.DataFrame) -> Level | None:
+def _marked(summary: IterationSummary, frame: pl.DataFrame) -> DetectedPeriod | None:
     """The iteration from the steps that the program reports."""
-    if not summary.count or summary.seconds is None:
+    if not summary.count or summary.time_s is None:
         return None
-    return Level(
-        "iteration", summary.seconds, summary.seconds_uncertainty or 0.0, 1.0, float(frame["start_s"][0]), 0.0
+    return DetectedPeriod(
+        "iteration", summary.time_s, summary.time_uncertainty_s or 0.0, 1.0, float(frame["start_s"][0]), 0.0
     )
 
 
-def _found(trace: pl.DataFrame, periods: Periods, level: Level) -> pl.DataFrame:
+def _found(trace: pl.DataFrame, periods: Periods, level: DetectedPeriod) -> pl.DataFrame:
     """Iterations and pauses of a level in time: at least the columns start_s, end_s, kind."""
     from ....measurement.iterations import energies_of
     from ....periods.segment import iterations
 
-    others = [each for each in periods.levels if each.name != "iteration" and each.seconds < level.seconds]
+    others = [each for each in periods.levels if each.name != "iteration" and each.period_s < level.period_s]
     periods = replace(periods, levels=(*others, replace(level, name="iteration")), sure=True)
     return iterations(trace, periods, energies=energies_of([trace]))
 
@@ -156,19 +157,19 @@ def _found(trace: pl.DataFrame, periods: Periods, level: Level) -> pl.DataFrame:
 # words
 
 
-def level_text(level: Level) -> str:
-    return f"{level.name} {format_seconds(level.seconds)}"
+def level_text(level: DetectedPeriod) -> str:
+    return f"{level.name} {format_seconds(level.period_s)}"
 
 
-def _headline(periods: Periods, level: Level, summary: IterationSummary, looking: bool) -> str:
+def _headline(periods: Periods, level: DetectedPeriod, summary: IterationSummary, looking: bool) -> str:
     marked = summary.source == "marks"
     sure = "reported by step()" if marked else f"{100 * level.confidence:.0f} % sure"
     if not (marked or level in periods.levels):
-        return f"Folded at {format_seconds(level.seconds)}, your own period"
+        return f"Folded at {format_seconds(level.period_s)}, your own period"
     if marked or periods.sure:
-        seconds, error_s = summary.seconds, summary.seconds_uncertainty
+        seconds, error_s = summary.time_s, summary.time_uncertainty_s
         if seconds is None:
-            seconds, error_s = level.seconds, level.uncertainty_s
+            seconds, error_s = level.period_s, level.uncertainty_s
         joules = ""
         if summary.energy_j is not None:
             joules = f" and {format_energy(summary.energy_j, summary.energy_uncertainty_j)}"
@@ -176,9 +177,9 @@ def _headline(periods: Periods, level: Level, summary: IterationSummary, looking
     if periods.rhythm_sure and level is periods.rhythm:
         each_j = next((each.each_j for each in summary.levels if each.name == "cycle"), None)
         joules = "" if each_j is None else f", {format_energy(each_j, None)} per cycle"
-        return f"Period {format_seconds(level.seconds, level.uncertainty_s)}{joules}; {_role(periods)}"
+        return f"Period {format_seconds(level.period_s, level.uncertainty_s)}{joules}; {_role(periods)}"
     why = _looking(periods) if looking else _why(periods)
-    guess = f"Perhaps one {level.name} takes {format_seconds(level.seconds)}"
+    guess = f"Perhaps one {level.name} takes {format_seconds(level.period_s)}"
     return f"{guess} ({sure}): {why[0].lower()}{why[1:]}"
 
 
@@ -238,11 +239,11 @@ def _table(frame: pl.DataFrame, *names: str) -> Table:
     return np.ascontiguousarray(frame.select(names).to_numpy(), np.float32)
 
 
-def _broken(folded: pl.DataFrame, level: Level) -> Table:
+def _broken(folded: pl.DataFrame, level: DetectedPeriod) -> Table:
     """Phase (s of the mean iteration) and power (W), with a row of NaN between two iterations."""
     if not folded.height:
         return np.empty((0, 2), np.float32)
-    table = _table(folded, "phase", "power_w") * np.array([level.seconds, 1], np.float32)
+    table = _table(folded, "phase", "power_w") * np.array([level.period_s, 1], np.float32)
     edges = np.flatnonzero(np.diff(folded["iteration"].to_numpy())) + 1
     broken = np.insert(table, edges, np.float32(np.nan), axis=0)
     step = 1 + len(broken) // (2 * MOST_POINTS)

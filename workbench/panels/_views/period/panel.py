@@ -19,7 +19,7 @@ from .... import trace as traces
 from ....errors import MeasurementError, UsageError
 from ....logbook.store import Store
 from ....measurement.iterations import detect, from_stored
-from ....records import Level, Measurement, Periods
+from ....records import DetectedPeriod, Measurement, Periods
 from ..._core import theme
 from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
@@ -65,7 +65,7 @@ class PeriodPanel(LivePanel):
         self._found, self._busiest = found, self._number
         if found is not None and found.periods is not None:
             self._known.setdefault(self.names[self._number], found.periods)
-        self._level: Level | None = None
+        self._level: DetectedPeriod | None = None
         self._viewed: tuple[Any, PeriodView] | None = None
         super().__init__(live=live)
         self._ended.set()  # the trace is complete: the panel answers, and publishes nothing by itself
@@ -113,7 +113,7 @@ class PeriodPanel(LivePanel):
             what = f"a period of {seconds:g} s does not fit twice into {length_s:.3g} s of trace"
             raise UsageError(f"{what}; {most}")
         start_s = self.periods.iteration.phase_s if self.periods.iteration else self._start_s()
-        self._level = Level(OWN, seconds, 0.01 * seconds, 0.0, start_s, 0.0)
+        self._level = DetectedPeriod(OWN, seconds, 0.01 * seconds, 0.0, start_s, 0.0)
 
     def svg(self) -> str:
         number, series = self._number, self._series()
