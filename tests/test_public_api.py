@@ -24,7 +24,8 @@ SIGNATURES = {
     "gpu_settings": "(setting: 'Setting | None' = None, *, power_limit_w: 'float | None' = None, sm_clock_mhz: "
     "'int | None' = None, mem_clock_mhz: 'int | None' = None, gpus: 'Gpus' = None) -> "
     "'Iterator[tuple[Setting, ...]]'",
-    "best_configuration": "(frame: 'pl.DataFrame', *, eta: 'float | None' = None, max_slowdown: 'float | None' = None, "
+    "best_configuration": "(frame: 'pl.DataFrame', *, objective: 'str | float | Objective' = 'energy', "
+    "eta: 'float | None' = None, max_slowdown: 'float | None' = 0.05, "
     "default: 'Configuration | None' = None, max_power_w: 'float | None' = None) -> 'Configuration'",
     "compare": "(a: 'Work | Setting | str', b: 'Work | Setting | str', *, work: 'Work | None' = None, "
     "labels: 'Sequence[str] | None' = None, min_effect: 'float' = 0.02, timeout_s: 'float' = 300.0, max_pairs: "
@@ -63,7 +64,8 @@ SIGNATURES = {
     "-> 'Waste'",
     "work": "(**amounts: 'float') -> 'None'",
     "verify": "(path: 'str | Path') -> 'list[str]'",
-    "tune": "(max_slowdown: 'float | None' = 0.05, *, objective: 'str | float | Objective' = 'energy', over: 'str' = "
+    "tune": "(max_slowdown: 'float | None' = 0.05, *, objective: 'str | float | Objective' = 'energy', eta: 'float | None' = None, "
+    "over: 'str' = "
     "'both', gpus: 'Gpus' = None, progress: 'Callable[[], float] | None' = None, search: 'str' = "
     "'model-guided', model: 'Any' = None, label: 'str' = '', recheck: 'bool' = True, "
     "warm_start: 'bool' = False) -> 'Tuning'",
@@ -72,7 +74,7 @@ MADE = {  # types that a person makes, by their arguments
     "Configuration": "(setting: 'Setting' = Setting(power_limit_w=None, sm_clock_mhz=None, "
     "mem_clock_mhz=None), batch_size: 'int | None' = None) -> None",
     "RecurringJob": "(name: 'str', batch_sizes: 'Sequence[int]', default: 'int | None' = None, objective: "
-    "'Objective | float | str' = 0.5, *, storage: 'str | Path | optuna.storages.BaseStorage | None' = None, target: "
+    "'Objective | float | str' = 0.5, *, eta: 'float | None' = None, storage: 'str | Path | optuna.storages.BaseStorage | None' = None, target: "
     "'float | None' = None, higher_is_better: 'bool' = True, max_epochs: 'int' = 100, policy: 'BatchSizePolicy | str | "
     "optuna.samplers.BaseSampler' = 'knowledge-gradient', power_limits_w: 'Sequence[float] | None' = None, "
     "gpus: 'Gpus' = None, meter: 'Meter | None' = None, seed: 'int | None' = None, accept_changes: 'bool' = "

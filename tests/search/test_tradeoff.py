@@ -160,8 +160,11 @@ def test_eta_goes_from_the_fastest_to_the_least_energy() -> None:
 
 
 def test_choices_in_python() -> None:
-    assert best_configuration(LIMITS) == at(200.0)
-    assert best_configuration(LIMITS, max_slowdown=0.05) == at(250.0)
+    assert best_configuration(LIMITS, max_slowdown=None) == at(200.0)
+    assert best_configuration(LIMITS) == best_configuration(LIMITS, eta=1.0) == at(250.0)
+    assert best_configuration(LIMITS, objective="time") == best_configuration(LIMITS, objective=0) == at(300.0)
+    with pytest.raises(UsageError, match=r"objective='edp' and eta=0\.5"):
+        best_configuration(LIMITS, objective="edp", eta=0.5)
     assert best_configuration(LIMITS, eta=0.0) == at(300.0)
     with pytest.raises(UsageError, match=r"max_slowdown=-0\.1"):
         best_configuration(LIMITS, max_slowdown=-0.1)

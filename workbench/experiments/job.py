@@ -31,7 +31,7 @@ from ..measurement.meter import Meter
 from ..records import Configuration, Setting
 from ..search.batch_size.history import MOST_RUNS, Space
 from ..search.batch_size.policy import BatchSizePolicy
-from ..search.objective import Objective, Time, check_objective, resolve_objective
+from ..search.objective import Objective, Time, check_objective, resolve_objective, with_eta
 from .history.attempts import Attempt
 from .history.csv import write_csv
 from .history.study import JobStudy
@@ -55,6 +55,7 @@ class RecurringJob(Suggesting):
         default: Your own choice, where the first run starts; the largest where None.
         objective: What to minimise: a name ("energy", "edp", "ed2p", "zeus", "time"), an `Objective`, or
             Zeus' eta from 0 (time only, which needs no GPU) to 1 (energy only).
+        eta: Zeus' weight of energy, 0 to 1, in place of an objective.
         storage: An Optuna storage, its URL, or the path of an SQLite file; a file in the user's data
             directory where None.
         target: Value of the metric at which a run has reached its goal; without one `finish(reached=True)`
@@ -83,7 +84,7 @@ class RecurringJob(Suggesting):
     @checked
     def __init__(
         self, name: str, batch_sizes: Sequence[int], default: int | None = None,
-        objective: Objective | float | str = 0.5, *,
+        objective: Objective | float | str = 0.5, *, eta: float | None = None,
         storage: str | Path | optuna.storages.BaseStorage | None = None,
         target: float | None = None, higher_is_better: bool = True, max_epochs: int = 100,
         policy: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
@@ -95,6 +96,7 @@ class RecurringJob(Suggesting):
             raise UsageError(f"a target of {target:g} cannot be reached; give a finite value of the metric")
         if retries < 1:
             raise UsageError(f"retries={retries} runs nothing; give 1 or more")
+        objective = with_eta(objective, eta, 0.5)
         sizes = tuple(sorted(set(batch_sizes)))
         self.name, self.higher_is_better, self.retries = name, higher_is_better, retries
         self.warm_start = warm_start

@@ -145,6 +145,21 @@ def check_objective(value: Any) -> str | float | Objective:
     raise UsageError(f"objective={shown(value)} is not known{hint}, or a number from 0 to 1 (Zeus' eta)")
 
 
+def with_eta(objective: Any, eta: float | None, default: str | float) -> str | float | Objective:
+    """The checked objective of the arguments `objective` and `eta`, Zeus' weight of energy.
+
+    Raises:
+        UsageError: both are given, or one that makes no sense.
+    """
+    if eta is None:
+        return check_objective(objective)
+    if not isinstance(objective, str | float) or objective != default:
+        raise UsageError(f"objective={shown(objective)} and eta={shown(eta)}: give one of them")
+    if not (is_number(eta) and 0 <= eta <= 1):
+        raise UsageError(f"eta={shown(eta)}: give 0 to 1 (1 counts energy only, 0 time only)")
+    return eta
+
+
 def resolve_objective(value: str | float | Objective, max_power_w: float | None, gpus: int) -> Objective:
     """The cost of a job on these GPUs.
 

@@ -21,7 +21,7 @@ from ..errors import UsageError, checked, shown, type_name
 from ..records import Configuration, Setting
 from . import frontier as pareto
 from .frontier import KNOBS
-from .objective import ZeusCost, check_slowdown
+from .objective import Objective, ZeusCost, check_slowdown, resolve_objective, with_eta
 
 _COLUMNS: dict[str, Any] = {
     "time_s": pl.Float64,
@@ -316,17 +316,17 @@ def describe(chosen: Configuration) -> str:
 
 @checked
 def best_configuration(
-    frame: pl.DataFrame, *, eta: float | None = None, max_slowdown: float | None = None,
-    default: Configuration | None = None, max_power_w: float | None = None,
+    frame: pl.DataFrame, *, objective: str | float | Objective = "energy", eta: float | None = None,
+    max_slowdown: float | None = 0.05, default: Configuration | None = None,
+    max_power_w: float | None = None,
 ) -> Configuration:
-    """The best configuration of a frame: least cost at eta, or least energy, within a slowdown (0.05 is 5 %).
-
-    The slowdown is against the default.
+    """The configuration of a frame that costs least within a slowdown limit, by default 5 %.
 
     Args:
         frame: Observations, as `collect` takes them.
-        eta: Weight of energy, 0 to 1; None for least energy.
-        max_slowdown: None for no limit.
+        objective: What to minimise, as `tune` takes it.
+        eta: Zeus' weight of energy, 0 to 1, in place of an objective.
+        max_slowdown: Allowed share of additional time to the default (0.05 is 5 %); None for no limit.
         default: Reference of slowdowns; None: the frame's own.
         max_power_w: Power limit of the GPU, which prices time for eta.
 
@@ -341,10 +341,12 @@ def best_configuration(
                 f"the frame holds several {name}s ({', '.join(map(str, points[name].unique()[:4]))}); filter "
                 "it to one"
             )
+    wanted = with_eta(objective, eta, "energy")
     check_slowdown(max_slowdown)
     analysis = analyse_frontier(points, default=default, max_power_w=max_power_w)
-    place = analysis.allowed(max_slowdown) - 1 if eta is None else analysis.optimum(eta, max_slowdown)
-    return configuration(points, int(analysis.front[place]))
+    time_s, energy_j = (analysis.frontier[name].to_numpy() for name in ("time_s", "energy_j"))
+    cost = resolve_objective(wanted, analysis.max_power_w, 1).cost(time_s, energy_j)
+    return configuration(points, int(analysis.front[np.argmin(cost[: analysis.allowed(max_slowdown)])]))
 
 
 

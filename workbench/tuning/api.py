@@ -11,6 +11,7 @@ from .._processes import interrupts_later
 from ..device.discovery import Gpus
 from ..errors import Suggesting, UsageError, checked
 from ..measurement import session
+from ..search.objective import with_eta
 from .driver import TunerThread, cell_over
 from .options import TuningRequest
 from .results import TuningResult, TuningView
@@ -101,8 +102,9 @@ class Tuning(Suggesting):
 
 @checked
 def tune(
-    max_slowdown: float | None = 0.05, *, objective: str | float | Objective = "energy", over: str = "both",
-    gpus: Gpus = None, progress: Callable[[], float] | None = None, search: str = "model-guided",
+    max_slowdown: float | None = 0.05, *, objective: str | float | Objective = "energy",
+    eta: float | None = None, over: str = "both", gpus: Gpus = None,
+    progress: Callable[[], float] | None = None, search: str = "model-guided",
     model: Any = None, label: str = "", recheck: bool = True,
     warm_start: bool = False,
 ) -> Tuning:
@@ -118,6 +120,7 @@ def tune(
         max_slowdown: Allowed share of additional time (0.05 is 5 %), 0..1; None for no limit.
         objective: What to minimise: a name ("energy", "edp", "ed2p", "zeus", "time"), Zeus' eta from 0 (time
             only) to 1 (energy only), or an objective of `workbench.search.objective`.
+        eta: Zeus' weight of energy, 0 to 1, in place of an objective.
         over: The knobs to set: "power" limits, "clocks" or "both".
         gpus: Which GPUs, as `devices` takes them; those that work where None.
         progress: A counter of iterations for loops that cannot call `step`: returns a number that grows.
@@ -132,8 +135,9 @@ def tune(
         UsageError: a bound, objective, search or knob that makes no sense; immediately, before anything runs.
     """
     options: dict[str, Any] = {
-        "max_slowdown": max_slowdown, "objective": objective, "over": over, "progress": progress,
-        "search": search, "model": model, "label": label, "recheck": recheck, "warm_start": warm_start,
+        "max_slowdown": max_slowdown, "objective": with_eta(objective, eta, "energy"), "over": over,
+        "progress": progress, "search": search, "model": model, "label": label,
+        "recheck": recheck, "warm_start": warm_start,
     }
     TuningRequest(**options)
     return Tuning(gpus, **options)
