@@ -345,7 +345,7 @@ function powerView({ root, head, post, page }) {
       put(stop, { disabled: !live, hidden: about?.stop === false || !running, title: queued ? "use the notebook's own stop button" : "" });
       put(controls, { hidden: !about?.slider || gone || Boolean(about.result) });
       put(typed.root, { hidden: !hint.textContent || !about?.slider });
-      if (!typed.root.hidden) say(typed.code, `with workbench.applied(power_limit_w=${limit.slider.value}, gpus="${limit.targets().map(({ index }) => index)}"):`);
+      if (!typed.root.hidden) say(typed.code, `with workbench.gpu_settings(power_limit_w=${limit.slider.value}, gpus="${limit.targets().map(({ index }) => index)}"):`);
       if (about) limit.enable(live);
       if (tall && about?.result && more.hidden) {
         plots?.stretch(tall - root.offsetHeight);
