@@ -50,7 +50,7 @@ PATTERNS = {
     "rate without per": (rf"\b(?:{_QUANTITIES}|an? (?:minute|page|row|line|file)) an? (?:{UNITS})\b", "per"),
 }
 # Strings that are program text, markup or lists; where an entry of a docstring begins.
-PROGRAM = re.compile(r"\s*(?:[<{.\[(;]|import |async |style=|device = |\w+\.\w+\()")
+PROGRAM = re.compile(r"\s*(?:[<{.\[(;]|let |import |async |style=|device = |\w+\.\w+\()")
 ENTRY = re.compile(r"\n\s*\n|\n(?= *\S.*?\S  +\S)|\n(?= {4,12}\w+(?:, \w+)*: )|\n(?=\||[\w%, ]+\n {4})")
 QUOTED = re.compile(r"([\"'`])((?:(?!\1).)*)\1")
 _PATTERNS = {name: re.compile(pattern) for name, (pattern, _) in PATTERNS.items()}
