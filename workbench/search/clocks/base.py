@@ -104,7 +104,6 @@ class Probing:
         prior: A prediction made before any trial (`predictor.Prediction`).
         counter_update_s: Update interval of the energy counter.
         gpus: Number of GPUs in the summed energies.
-        rng: Source of randomness.
     """
 
     name = ""

@@ -95,7 +95,6 @@ def make_search(
             Only for model-guided.
         learns_later: The choice will be measured for longer than any trial, and reported. Only for
             model-guided.
-        rng: Source of randomness.
         params: Constants of the search: `ModelGuidedParams` or `GpoeoParams`; None: the default ones.
 
     Raises:

@@ -65,7 +65,6 @@ class ModelGuided(Probing):
     Args:
         space: The settings.
         horizon_s: Expected remaining time of the job; a trial must pay within it.
-        worth: Share of the job's cost that a trial must promise; None for that of `params`.
         wait_share: Share of an iteration in which the GPU waits; see `response_surface.fit`.
         learns_later: The choice will be held and measured for longer than any probe. Its measurement is then
             free, so a trial is worth less, and the choice is not probed for its own sake where a probe was

@@ -31,7 +31,6 @@ class SettingPosterior:
     Args:
         name: Name of the search.
         space, objective, max_slowdown: Its space, cost and slowdown limit.
-        seed: Random seed of its samples.
         same: Earlier runs of this job; the first one is tried first.
         others: Earlier runs of other jobs on this card.
         options: Of `make_search`; `learns_later` by default.
