@@ -52,7 +52,7 @@ def test_a_kill_that_spares_the_watchdog_is_restored_by_it(name: str, changed: N
 
 
 def test_a_kill_of_both_is_restored_by_the_next_start_which_says_so(changed: None) -> None:
-    outcome = kills.trial(2, 0, named("kernel, watchdog and sampler immediately"))
+    outcome = kills.trial(2, 0, named("kernel, watchdog and sampler together"))
     assert (outcome.restored_by, outcome.changed_at_kill) == ("next start", True)
     assert ["is restored" in shown for shown in outcome.said] == [True]
 

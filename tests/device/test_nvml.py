@@ -258,7 +258,7 @@ def test_a_real_gpu_reports_its_power_and_energy() -> None:
 @pytest.mark.gpu
 def test_a_real_gpu_is_never_joined_by_simulated_ones() -> None:
     open_device(nvml.identities()[0][0])
-    with pytest.raises(SimulationError, match="never both"):
+    with pytest.raises(SimulationError, match="cannot use simulated GPUs"):
         open_device("sim:V100")
 
 

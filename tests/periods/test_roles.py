@@ -94,7 +94,7 @@ def test_a_rhythm_of_unsure_role_costs_joules_per_cycle_and_not_per_iteration() 
 def test_the_period_view_names_a_rhythm_as_what_it_is() -> None:
     observed = period_view(checkpoints(), replace(known(CYCLE, cycle_sure=True), reason=HIDDEN))
     assert observed.sure
-    assert observed.headline.startswith("A rhythm of 13.2")
+    assert observed.headline.startswith("Period 13.2")
     assert observed.headline.endswith("for this sensor")
 
 
