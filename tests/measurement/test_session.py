@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import workbench
 from workbench import _shared_memory
 from workbench._processes import runs as alive
 from workbench.device import lease
@@ -301,3 +302,18 @@ def test_gpus_that_are_there_and_cannot_be_measured_have_a_reason_too(
     assert "lost" in why_no_gpu()
     machine.lose(0, 0)
     assert why_no_gpu() == ""
+
+
+def test_gpus_whose_order_is_unknown_cost_a_block_its_energy_and_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown(gpus: object = None) -> list[object]:
+        raise UnknownGpu("their CUDA order is unknown")
+
+    monkeypatch.setattr(sessions, "_current", None)
+    monkeypatch.setattr(sessions, "devices", unknown)
+    with pytest.warns(RuntimeWarning, match="CUDA order is unknown"), workbench.measure("cell") as result:
+        pass
+    assert result.energy_j is None
+    with pytest.raises(UnknownGpu):
+        workbench.measure("cell", gpus="GPU-0").__enter__()

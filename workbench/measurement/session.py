@@ -91,9 +91,9 @@ class Session:
         """
         try:
             return self.meter_of(gpus)
-        except (UsageError, UnknownGpu):
-            raise
         except Exception as error:
+            if isinstance(error, UsageError) or (gpus is not None and isinstance(error, UnknownGpu)):
+                raise
             return Meter((), sync=self.sync, why=describe_error(error))
 
     def uuids(self, gpus: Gpus) -> tuple[str, ...] | None:
