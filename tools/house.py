@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # The budget of the product. What is added must fit into it, or replace something.
 LIMITS = {
     "entries": 24, "floors": 9, "circles": 0, "equal_class_names": 0, "lines_over_110": 0,
-    "code_tokens": 387_200, "constants": 450, "js_lines": 3_300,
+    "code_tokens": 389_600, "constants": 450, "js_lines": 3_300,
 }
 WIDTH = 110
 

@@ -35,10 +35,10 @@ class ProgressLine:
 
         name = html.escape(self.name, quote=True)
         bar = f"<progress aria-label='{name}' max='1' value='{share:.3f}' style='width:220px'></progress>"
-        words = f"{bar} <b>{name}</b> {html.escape(text)}"
+        line = f"{bar} <b>{name}</b> {html.escape(text)}"
         shown = {
             "text/plain": f"{self.name}: {text}",
-            "text/html": f"<div style='font:13px/1.5 system-ui,sans-serif'>{words}</div>",
+            "text/html": f"<div style='font:13px/1.5 system-ui,sans-serif'>{line}</div>",
         }
         if self._handle is None:
             self._handle = display(shown, raw=True, display_id=True)

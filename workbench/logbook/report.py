@@ -146,7 +146,14 @@ def page(
 def answer(
     m: Measurement, tariff: Tariff = NO_TARIFF, *, against: str = "", remarks: Sequence[str] = ()
 ) -> str:
-    """The first part of a card: the energy in one line, warnings, and a table of several settings."""
+    """The first part of a card: the energy in one line, warnings, and a table of several settings.
+
+    Args:
+        m: The measurement.
+        tariff: Price and carbon of a joule.
+        against: What changed relative to the last run of its label; empty for none.
+        remarks: Sentences shown below the warnings.
+    """
     below = [*(f"⚠ {each}" for each in warnings(m)), *remarks]
     facts = [*_facts(m, tariff), *_per_unit(m), *([("against the last run", against)] if against else [])]
     spans = " ".join(

@@ -170,8 +170,8 @@ class PowerView(LivePanel):
         if self._filled():
             return self.svg()
         # The height of the view in panel.css, so that the cell's printed output stays in place.
-        words = "Loading the live view. If this text stays, the cell was running when the notebook was saved."
-        return f"<div style='height:350px'><b>{html.escape(self.title())}</b><br>{words}</div>"
+        text = "Loading the live view. If this text stays, the cell was running when the notebook was saved."
+        return f"<div style='height:350px'><b>{html.escape(self.title())}</b><br>{text}</div>"
 
     def title(self) -> str:
         """The label and the GPUs in words; simulated ones are marked."""
