@@ -275,7 +275,7 @@ def test_a_damaged_file_is_refused_and_left_alone(make: Callable[..., JobStudy],
     assert path.read_bytes() == b"this is no database" * 100
 
 
-@pytest.mark.parametrize("damage", ["page", "text"])
+@pytest.mark.parametrize("damage", ["page", "trial", "study"])
 def test_a_history_with_a_torn_page_or_damaged_text_is_refused(
     make: Callable[..., JobStudy], tmp_path: Path, damage: str
 ) -> None:
@@ -289,7 +289,8 @@ def test_a_history_with_a_torn_page_or_damaged_text_is_refused(
         path.write_bytes(pages)
     else:
         with contextlib.closing(sqlite3.connect(path)) as database:
-            database.execute("UPDATE trial_user_attributes SET value_json = CAST(? AS TEXT)", (b"\xff\xfe",))
+            spoiled = b"\xff\xfe" if damage == "trial" else b'{"batch_sizes": '
+            database.execute(f"UPDATE {damage}_user_attributes SET value_json = CAST(? AS TEXT)", (spoiled,))
             database.commit()
     before = path.read_bytes()
     with pytest.raises(StoreError, match=r"runs\.db"):

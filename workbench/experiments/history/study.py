@@ -333,10 +333,10 @@ class JobStudy:
 
     def _check(self, accept_changes: bool) -> None:
         """Raise StoreError where the study is of no recurring job, UsageError where it has other sizes."""
-        kept: Any = self.study.user_attrs.get(KEY)
         sizes = list(self.space.batch_sizes)
-        ours = isinstance(kept, dict) and "batch_sizes" in kept
         with translate_storage_errors(self.url):
+            kept: Any = self.study.user_attrs.get(KEY)
+            ours = isinstance(kept, dict) and "batch_sizes" in kept
             trials = self.study.get_trials(deepcopy=False)
             if not ours and (kept is not None or trials):
                 names = sorted({name for trial in trials for name in trial.params})
