@@ -30,6 +30,7 @@ test: $(VENV)/.installed-$(EXTRAS)
 lint: $(VENV)/.installed-$(EXTRAS) $(if $(NPM),tools/js/node_modules)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.writing
 	$(if $(NPM),$(IN_JS) npm run --silent lint && npm run --silent check,$(NO_NODE))
 
 # The views as a wheel carries them, in build/js.

@@ -1,14 +1,14 @@
-"""Settings of GPUs changed so that they are put back: after success, failure, exit and kill.
+"""Changes of GPU settings that are restored after success, failure, exit and kill.
 
     with Lease(devices) as lease:
         lease.apply(Setting(power_limit_w=250.0))
         train()
 
-One process at a time holds a GPU (a lock file). Before the first change a journal of the state found goes to
-disk, and a watchdog starts that restores it if this process dies; who starts next restores a journal that
-outlived both. What another program has set meanwhile is left alone, and said. Clocks that somebody has locked
-already are refused without `force`: NVML does not tell to what, so that they could not be put back. Standard
-library only, but for the driver's door: the watchdog runs this too.
+One process at a time holds a GPU (a lock file). Before the first change, a journal of the original setting is
+written to disk, and a watchdog starts. It restores the GPU if this process dies. The next start restores a
+journal that outlived both. A setting that another program has changed meanwhile is left alone and reported.
+Clocks that are locked already are refused without `force`, because NVML does not report the lock and it could
+not be restored. Only the standard library and the driver are imported, because the watchdog runs this too.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ LINGERS_S = 3.0  # for which a lock still shows that was let go
 WAITS = 40  # pauses for a watchdog
 GAPS, GAP_S = 2, 0.05  # looks at a GPU at rest, at which locks do not show, and the time between them
 _LOCKED_BY_OTHERS = (
-    "somebody has locked the clocks of {} already, and NVML does not tell to what, so they could not be "
-    "put back: change its power limit only, unlock them first (as root: `nvidia-smi -rgc -rmc`), or pass "
-    "force=True"
+    "another user or program has locked the clocks of {}, and NVML does not report the lock, so it could not "
+    "be restored: change only the power limit, unlock the clocks first (as root: `nvidia-smi -rgc -rmc`), or "
+    "pass force=True"
 )
 
 
@@ -65,11 +65,11 @@ _guard = threading.RLock()
 
 
 class Lease:
-    """Settings of one GPU or several, changed and put back together; can be used again after that.
+    """Settings of one GPU or several, changed and restored together; can be used again after that.
 
-    A GPU is held from the first change to `restore`, which leads to what was set when that change was made:
-    within a hold that was there already to its setting, else to what was before the hold. What was restored
-    meanwhile (`restore_all`) is left alone. As a context manager it restores at the end of its block.
+    A GPU is held from the first change to `restore`, which restores the setting before that change. Inside an
+    outer hold this is the setting of the outer hold. A GPU that was restored meanwhile (`restore_all`) is left
+    alone. As a context manager it restores at the end of its block.
 
     Args:
         devices: The GPUs.
@@ -101,13 +101,13 @@ class Lease:
 
     @property
     def found(self) -> tuple[Setting, ...]:
-        """What each GPU was at before the first change; what it is at where there is none."""
+        """The setting of each GPU before the first change; its present setting where there is none."""
         return tuple(share.found for share in self._shares)
 
     def apply(self, setting: Setting | Sequence[Setting]) -> tuple[Setting, ...]:
-        """Put the GPUs to one setting or one each, None left alone; returns what was read back from each.
+        """Apply one setting, or one to each GPU; returns the settings read back. None leaves a knob alone.
 
-        An empty setting holds a GPU only. Where one GPU refuses, the others go back to what they were.
+        An empty setting only holds a GPU. If one GPU refuses, the others are restored.
 
         Raises:
             DeviceHeld: another process holds one of the GPUs.
@@ -131,10 +131,10 @@ class Lease:
         return tuple(shown)
 
     def put(self, setting: Setting) -> None:
-        """Put the GPUs to a whole setting: knobs it does not name go back, and the GPUs stay held.
+        """Apply a whole setting: knobs that it does not name are restored, and the GPUs stay held.
 
         Raises:
-            DeviceError: as `apply`; the GPUs are then at what was found, as far as they answer.
+            DeviceError: as `apply`; the GPUs that answer then have their original settings.
         """
         with _guard:
             asked = setting != Setting()
@@ -174,7 +174,7 @@ class Lease:
         return left
 
     def release(self) -> list[str]:
-        """As `restore`, for the end of a run: what could not be undone is a sentence too, not an error."""
+        """As `restore`, for the end of a run: a change that could not be undone is a message, not an error."""
         left, problems = self._restore()
         return list(dict.fromkeys([*left, *map(str, problems)]))
 
@@ -192,7 +192,7 @@ class Lease:
 
 @dataclass(eq=False)
 class Change:
-    """What a lease has changed on one GPU: `who`, from `found` to `current`; `restore` takes it back."""
+    """The change of one GPU by a lease: `who`, from `found` to `current`; `restore` undoes it."""
 
     device: Device
     force: bool
@@ -233,7 +233,7 @@ class Change:
         return shown
 
     def drop(self, knobs: set[str]) -> None:
-        """Give knobs back to what was found; the GPU stays held."""
+        """Restore some knobs; the GPU stays held."""
         if self.holds and knobs:
             _back_to(self.device, self.found, knobs)
         self.current = replace(self.current, **dict.fromkeys(knobs))
@@ -264,12 +264,12 @@ class Change:
 
 
 def change(device: Device, setting: Setting, *, force: bool = False) -> Setting:
-    """Put a GPU to a setting and hold it until `restore`; returns what was read back.
+    """Apply a setting and hold the GPU until `restore`; returns the setting read back.
 
     Args:
         device: The GPU.
         setting: Its knobs; None is left alone.
-        force: Lock clocks that somebody has locked already.
+        force: Lock clocks that are locked already.
 
     Raises:
         DeviceHeld: another process holds this GPU.
@@ -304,8 +304,8 @@ def change(device: Device, setting: Setting, *, force: bool = False) -> Setting:
 
 
 def restore(device: Device) -> str:
-    """Put a GPU back to what it was before the first `change`, and let it go, if this process holds it;
-    returns a sentence if something is left.
+    """Restore the setting before the first `change` and release the GPU, if this process holds it; returns a
+    message if a knob is not restored.
     """
     with _guard:
         holding = _held.get(device.uuid)
@@ -323,7 +323,7 @@ def restore(device: Device) -> str:
 def lent(uuids: Iterable[str]) -> Iterator[None]:
     """Lend GPUs that this process holds to child processes for the length of a block.
 
-    They get the GPUs as they were found; afterwards what was set before is set again.
+    They get the GPUs with their original settings. Afterwards the settings of this process are applied again.
 
     Raises:
         DeviceHeld: a tuner of this process changes one of them.
@@ -369,13 +369,13 @@ def restore_all() -> list[str]:
 
 @contextlib.contextmanager
 def applied(device: Device, setting: Setting, *, force: bool = False) -> Iterator[Setting]:
-    """Hold a setting for the length of a block; nested blocks put back what the outer one had set."""
+    """Hold a setting for the length of a block; a nested block restores the setting of the outer one."""
     with Lease([device], force=force) as lease:
         yield lease.apply(setting)[0]
 
 
 def owes(uuid: str) -> bool:
-    """Whether this process let a GPU go without all of it put back; the journal has the rest."""
+    """Whether this process released a GPU that is not fully restored; the journal has the rest."""
     return uuid in _owed
 
 

@@ -43,7 +43,7 @@ def start() -> None:
 
 
 def stop() -> None:
-    """Nothing is held or owed any more."""
+    """End the watchdog: no GPU is held, and every setting is restored."""
     global _watchdog
     dog, _watchdog = _watchdog, None
     if dog is not None:
@@ -51,7 +51,7 @@ def stop() -> None:
 
 
 def watch(argv: list[str]) -> None:
-    """The watchdog: when its parent is gone without "done", restore what it has left changed."""
+    """The watchdog: if its parent ends without "done", it restores the GPUs that the parent has changed."""
     from ..simulation import machine  # noqa: F401
     driver.current()  # everything that restoring takes is there before the sign of life
 
