@@ -68,8 +68,8 @@ class Lease:
     """Settings of one GPU or several, changed and restored together; can be used again after that.
 
     A GPU is held from the first change to `restore`, which restores the setting before that change. Inside an
-    outer hold this is the setting of the outer hold. A GPU that was restored meanwhile (`restore_all`) is left
-    alone. As a context manager it restores at the end of its block.
+    outer hold this is the setting of the outer hold. A GPU that was restored meanwhile (`restore_all`) is
+    left alone. As a context manager it restores at the end of its block.
 
     Args:
         devices: The GPUs.
@@ -174,7 +174,7 @@ class Lease:
         return left
 
     def release(self) -> list[str]:
-        """As `restore`, for the end of a run: a change that could not be undone is a message, not an error."""
+        """As `restore`, for the end of a run: a change that cannot be undone is a message, not an error."""
         left, problems = self._restore()
         return list(dict.fromkeys([*left, *map(str, problems)]))
 
