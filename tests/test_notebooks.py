@@ -71,7 +71,7 @@ def shows_iterations(results: list[str], texts: list[str]) -> None:
 
 def _seconds(shown: str, source: str) -> float | None:
     """Seconds an iteration from a result's line, None where it is not sure."""
-    found = re.search(rf"; ([\d.]+) ± [\d.]+ (ms|s) and .* an iteration, \d+ iterations \({source}\)", shown)
+    found = re.search(rf"; ([\d.]+) ± [\d.]+ (ms|s) and .* per iteration, \d+ iterations \({source}\)", shown)
     return float(found[1]) * {"ms": 1e-3, "s": 1.0}[found[2]] if found else None
 
 

@@ -64,7 +64,7 @@ def stage(
 
 @pytest.fixture
 def on_paper() -> SharingEffect:
-    """A: 0.5 s and 100 J an iteration alone; B: 1 s and 100 J. Together at 240 W, 0.6 s and 1.25 s, above
+    """A: 0.5 s and 100 J per iteration alone; B: 1 s and 100 J. Together at 240 W, 0.6 s and 1.25 s, above
     an idle card of 40 W.
     """
     a, b = stage((0,), 1.0, 200.0, (2.0, 0.0)), stage((1,), 1.0, 100.0, (0.0, 1.0))
