@@ -333,7 +333,7 @@ def steady_workload(card: Any, iteration_s: float, rng: random.Random) -> Any:
              Load(0.0, 0.0, (low_w + rng.random() * swing_w - still_w) / (unit_w - still_w)))
         for number, share in enumerate(shares)
     )
-    return Workload("steady", "steady", "none", 10**12, 0, 1, (1,), 1 << 30, 0, 1 << 20, phases, card.key)
+    return Workload("steady", "steady", 10**12, 0, 1, (1,), 1 << 30, 0, 1 << 20, phases, card.key)
 
 
 def run_steady(card: str, loads: int, seed: int = 1) -> list[SteadyWindow]:

@@ -48,7 +48,7 @@ def test_a_dry_run_reports_and_changes_nothing(
     assert "power limit" in capsys.readouterr().out
     assert limit_w() == 400.0
     assert cli.main(["restore"]) == 0
-    assert "nothing" in capsys.readouterr().out
+    assert "No settings" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives a file to another user")

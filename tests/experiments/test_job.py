@@ -530,7 +530,7 @@ def test_bad_input_is_a_sentence_each(machine: Machine, job: Made) -> None:
         RecurringJob("a", [])
     with pytest.raises(UsageError, match="100 is not"):
         RecurringJob("a", [64, 128], 100)
-    with pytest.raises(UsageError, match=r"eta is 1\.5"):
+    with pytest.raises(UsageError, match=r"1\.5 .*0 to 1"):
         RecurringJob("a", [64, 128], objective=1.5)
     with pytest.raises(UsageError, match="target of nan"):
         RecurringJob("a", [64, 128], target=math.nan)

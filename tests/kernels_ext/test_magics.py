@@ -140,8 +140,8 @@ def test_a_cell_with_steps_reports_the_cost_of_an_iteration(stepped: Kernel) -> 
     ran = kernel(f"%%energy -o cost stepped{STEPS}")
     found = ran.report["iterations"]
     assert (found["count"], found["source"]) == (6, "marks")
-    assert found["seconds"] == pytest.approx(0.05)
-    assert found["energy_j"] == pytest.approx(26.0 * found["seconds"], rel=0.1)  # it idled
+    assert found["time_s"] == pytest.approx(0.05)
+    assert found["energy_j"] == pytest.approx(26.0 * found["time_s"], rel=0.1)  # it idled
     assert "6 iterations (marks)" in ran.reports[0]["text/plain"]
     assert kernel("cost.iterations.count").value == "6"
     frame = kernel(
@@ -500,7 +500,7 @@ def test_help_is_there(kernel: Kernel, name: str) -> None:
     (page,) = ran.reply["payload"]
     text = page["data"]["text/plain"]
     assert "Docstring" in text
-    for word in {"%%energy": ("--repeat", "--gpus", "--live", "95 % error"), "%energy": ("[options]",),
+    for word in {"%%energy": ("--repeat", "--gpus", "--live", "95 %"), "%energy": ("[options]",),
                  "%energy_log": ("--compare A B", "--export FILE"), "%gpu": ("simulate", "restore")}[name]:
         assert word in text
 

@@ -273,7 +273,7 @@ def test_the_page_has_a_table_of_the_parts_and_the_json_all_of_them() -> None:
     for cell in (">pause</td>", "150 J", "2304 J", "0.412 s"):
         assert cell in page
     values = json.loads(json.dumps(Report(replace(M, iterations=FOUND))._repr_mimebundle_()[MIME]))["iterations"]
-    assert (values["count"], values["seconds"], values["source"]) == (24, 0.4123, "detected")
+    assert (values["count"], values["time_s"], values["source"]) == (24, 0.4123, "detected")
     assert [level["name"] for level in values["levels"]] == ["iteration", "pause", "other"]
     assert report.as_dict(M)["iterations"] is None
 

@@ -324,7 +324,7 @@ def test_without_a_trace_marks_give_times_and_no_energy() -> None:
 
 @pytest.mark.parametrize(
     ("marks_s", "sentence"),
-    [([1.0], "there are 1"), ([], "there are 0"), ([2.0, 1.0], "grow")],
+    [([1.0], "there are 1"), ([], "there are 0"), ([2.0, 1.0], "ascending")],
 )
 def test_impossible_steps_are_refused(marks_s: list[float], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):

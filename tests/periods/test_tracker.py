@@ -378,7 +378,7 @@ def test_a_long_evaluation_with_a_rhythm_of_its_own_is_held() -> None:
             if 130 < at_s < 144:
                 text.add(tracker.text.rpartition(";")[2].lstrip().rpartition(" for ")[0])
     assert states == {"locked"}
-    assert text == {"something else"}
+    assert text == {"different readings"}
     assert tracker.periods.iteration is not None
     assert tracker.periods.iteration.period_s == pytest.approx(1.3, rel=0.01)
 
@@ -493,7 +493,7 @@ def test_a_beat_of_the_polling_moves_and_is_rejected() -> None:
     _, asked = polled(0.137, obeys=True, each=note)  # seen every 0.1 s it looks like 0.37 s
     assert asked
     assert "locked" not in states
-    assert any("was gone" in reason for reason in reasons)
+    assert any("disappeared" in reason for reason in reasons)
 
 
 def test_what_stays_at_another_pace_is_followed_once_a_second_measurement_agrees() -> None:
@@ -528,7 +528,7 @@ def test_too_few_readings_are_no_verdict_on_a_rhythm_and_it_is_sampled_again() -
     assert found is not None
     assert found.sure
     assert any("too few readings" in reason for reason in reasons)
-    assert not any("was gone" in reason for reason in reasons)
+    assert not any("disappeared" in reason for reason in reasons)
 
 
 def test_without_another_sampling_interval_it_stays_a_suspicion() -> None:

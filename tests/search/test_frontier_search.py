@@ -139,7 +139,7 @@ def test_when_all_is_measured_there_is_nothing_to_ask_for() -> None:
     search.tell(0, 2.0, 10.0)
     search.tell(1, 1.0, 20.0)
     assert search.ask() is None
-    assert search.reason.startswith("every configuration")
+    assert search.reason.startswith("every other configuration")
 
 
 def test_prior_samples_obey_physics() -> None:

@@ -293,8 +293,8 @@ def test_a_file_that_is_no_model_is_refused_with_the_remedy(model: ClockModel, t
     refused(whole[:200] + bytes([whole[200] ^ 255]) + whole[201:], "damaged")
     refused(b"", "damaged")
     refused(b"not a model", "damaged")
-    refused(gzip.compress(b"1"), "no clock model")
-    refused(gzip.compress(b'{"format": "something else"}'), "no clock model")
+    refused(gzip.compress(b"1"), "not a clock model")
+    refused(gzip.compress(b'{"format": "something else"}'), "not a clock model")
     model_ = json.loads(gzip.decompress(whole))
     name, version = model_["format"]
     refused(gzip.compress(json.dumps({**model_, "format": [name, version - 1]}).encode()), f"version {version}")

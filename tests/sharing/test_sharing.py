@@ -439,8 +439,8 @@ def test_jobs_are_called_by_their_scripts_and_functions(lab: Machine) -> None:
 @pytest.mark.parametrize(
     ("jobs", "options", "message"),
     [
-        (["true"], {}, "1 jobs.* 2 to 4"),
-        (["true"] * 5, {}, "5 jobs were given"),
+        (["true"], {}, "2 to 4 jobs, got 1"),
+        (["true"] * 5, {}, "2 to 4 jobs, got 5"),
         (["true"] * 2, {"max_slowdown": 0.0}, "max_slowdown=0"),
         (["true"] * 2, {"max_slowdown": 20}, "did you mean 0.2?"),
         (["true"] * 2, {"max_slowdown": float("nan")}, "max_slowdown=nan"),
@@ -470,7 +470,7 @@ def test_what_makes_no_sense_is_refused_with_what_would(
 def test_without_a_gpu_it_names_a_simulated_one(
     monkeypatch: pytest.MonkeyPatch, simulated: Callable[..., Machine]
 ) -> None:
-    with pytest.raises(NoDriver, match="sim:A100"):
+    with pytest.raises(NoDriver, match="A100"):
         workbench.share("true", "true")
 
 
@@ -544,7 +544,7 @@ def steps(number, each=0.01, done=None):
         if done and os.path.exists(done):
             break
 """
-FAST: dict[str, Any] = {"seconds": 6.0, "rounds": 1, "grace_s": 3.0, "keep": False, "start_s": 60.0}
+FAST: dict[str, Any] = {"stage_s": 6.0, "rounds": 1, "grace_s": 3.0, "keep": False, "start_s": 60.0}
 
 
 def python(code: str, *, base: str = TRAIN) -> list[str]:
@@ -734,7 +734,7 @@ def test_an_evaluation_is_no_hang_however_long_it_is(lab: Machine, impatient: No
     )
     jobs = python(evaluates, base=QUIET), python("steps(1000000)", base=QUIET)
     shared = workbench.share(
-        *jobs, labels=["evaluates", "other"], until="verdict", say=None, **{**FAST, "seconds": 16.0}
+        *jobs, labels=["evaluates", "other"], until="verdict", say=None, **{**FAST, "stage_s": 16.0}
     )
     assert [job.outcome for job in shared.jobs] == ["stopped", "stopped"]
     assert not any("no iteration" in note for note in shared.notes)
@@ -974,7 +974,7 @@ def test_the_command_line_says_the_verdict_and_writes_it_down(
     assert [row["label"] for row in reported["jobs"]] == ["train 1", "train 2"]
     assert reported["total_j"] > reported["board_j"] == pytest.approx(sum(row["part_j"] for row in reported["jobs"]))
     assert main(["share", job]) == 2
-    assert "1 jobs were given" in capsys.readouterr().err
+    assert "2 to 4 jobs, got 1" in capsys.readouterr().err
 
 
 def test_a_picture_shows_the_power_and_who_ran_when() -> None:

@@ -251,7 +251,7 @@ def test_a_batch_that_does_not_fit_shows_what_it_needs(stepped: Machine) -> None
 
 def test_a_job_that_does_not_fit_next_to_another_runs_out_of_memory(stepped: Machine) -> None:
     for _ in TrainingJob("imagenet", 256, iterations=1):
-        with pytest.raises(OutOfMemory, match=rf"9\.6 GiB.*{os.getpid()}.*22\.0 GiB"):
+        with pytest.raises(OutOfMemory, match=rf"9\.6 of 32 GiB.*{os.getpid()}.*22\.0 GiB"):
             TrainingJob("squad", 32, iterations=1).run()
     TrainingJob("squad", 32, iterations=1).run()
 

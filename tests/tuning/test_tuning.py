@@ -387,7 +387,7 @@ def test_another_job_is_noticed_and_tuned_and_the_first_is_known_when_it_comes_b
     assert tuner.result.probes > probes
     probes = tuner.result.probes
     here.train(tuner, 120, seed=5)
-    assert any("job from before" in text for _, text in tuner.log.events), tuner.log.events
+    assert any("earlier job again" in text for _, text in tuner.log.events), tuner.log.events
     assert len(tuner.log.accounts.accounts) == 2
     assert tuner.result.probes <= probes + 3
     assert job_of(tuner).choice.setting.sm_clock_mhz == pytest.approx(first.setting.sm_clock_mhz, abs=60)

@@ -221,7 +221,7 @@ def _modes(device: OpenGpu) -> list[Finding]:
         found.append(Finding(
             WARN if locked else INFO, "clocks", "set by a user" if locked else "a lock cannot be read now",
             "to what cannot be read: the workbench leaves them alone and tunes power limits only" if locked
-            else "a user's lock shows while the GPU computes, and at rest where it raises the lowest clock",
+            else "a user's lock shows only while the GPU computes",
         ))
     absent = [each.name for each in device.capabilities if not each.present]
     found.append(Finding(

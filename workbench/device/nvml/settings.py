@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shlex
 from collections import deque
@@ -214,17 +213,12 @@ class Settings:
     def clocks_are_set(self) -> bool | None:
         with translated(f"reading the clock event reasons of {self.name}"):
             reasons = self._readings.attempt(self._readings.read_reasons)
-        if isinstance(reasons, float):
+        if isinstance(reasons, float) or int(reasons) & nvml.nvmlClocksThrottleReasonGpuIdle:
             return None
-        asked = int(reasons) & CLOCKS_SET
-        own_mhz = self.application_clock_mhz() if asked else None
-        sm_mhz = self._readings.clock_mhz("sm_clock_mhz")
-        if int(reasons) & nvml.nvmlClocksThrottleReasonGpuIdle and (own_mhz is not None or not asked):
-            # no lock shows then but one with a floor; a process may keep the clocks up too
-            rest_mhz = 2 * min(map(min, self.limits.sm_clocks_mhz.values()), default=math.inf)
-            return True if sm_mhz > rest_mhz and not self._readings.processes() else None
-        # what holds it back where it runs at its application clocks, and no lock
-        return bool(asked) and (own_mhz is None or sm_mhz <= own_mhz - zeusd.SAME_MHZ)
+        if not int(reasons) & CLOCKS_SET:
+            return False
+        own_mhz = self.application_clock_mhz()  # at these the GPU is not locked
+        return own_mhz is None or self._readings.clock_mhz("sm_clock_mhz") <= own_mhz - zeusd.SAME_MHZ
 
     def application_clock_mhz(self) -> int | None:
         """The SM clock that `nvidia-smi -ac` has set for all programs, which a lock supersedes (nvml.h,
