@@ -23,7 +23,6 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "validation" / "figures.json"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "validation" / "index.md")
-QUICK = ("measurement", "periods", "limits", "sharing")  # the others run whole
 WITH_DATA = ("measurement", "periods", "limits")
 
 METHODS = {
@@ -44,6 +43,7 @@ OVERVIEW = (
     ("share of the oracle's saving, jobs with steps", "truth", "summary.share_of_oracle_marked", ".2f", "0.75"),
     ("reported savings whose interval contains the truth", "truth", "summary.saving_covered_reported", ".2f", "0.92 to 0.99"),
     ("jobs with over 1 % more energy and no less time", "truth", "summary.worse_by_1_percent", ".0f", "0"),
+    ("energy of the chosen power limit above the least energy, measured curves", "limits", "summary.regret_1", ".3f", "-"),
     ("savings of sharing whose interval contains the truth", "sharing", "summary.saving_held", ".3f", "0.95"),
     ("slowdowns of sharing whose interval contains the truth", "sharing", "summary.slowdown_held", ".3f", "0.95"),
 )
@@ -63,24 +63,27 @@ def at(found: Mapping[str, Any], place: str) -> Any:
 
 def run(names: Sequence[str], data: str | None) -> None:
     """Run benchmarks and store the figures that the pages show."""
+    for name in names or dict.fromkeys(row[1] for row in OVERVIEW):
+        more = ["--data", data] if data and name in WITH_DATA else []
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "found.json"
+            command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", *more, "--json", str(path)]
+            subprocess.run(command, cwd=ROOT, check=True)
+            keep(name, json.loads(path.read_text()))
+
+
+def keep(name: str, found: Mapping[str, Any]) -> None:
+    """Store the figures of a benchmark's JSON with the commit."""
     stored = json.loads(FILE.read_text()) if FILE.is_file() else {}
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.strip()
-    for name in names or dict.fromkeys(row[1] for row in OVERVIEW):
-        options = ["--quick"] * (name in QUICK)
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "found.json"
-            more = ["--data", data] if data and name in WITH_DATA else []
-            command = [sys.executable, "-m", f"benchmarks.{name}", *options, *more, "--json", str(path)]
-            subprocess.run(command, cwd=ROOT, check=True)
-            found = json.loads(path.read_text())
-        figures = {place: at(found, place) for _, each, place, *_ in OVERVIEW if each == name}
-        if name == "truth":
-            figures |= {"summary.jobs": at(found, "summary.jobs"), "methods": found["methods"]}
-        shown = " ".join(["python -m", f"benchmarks.{name}", *options, *(["--data DIR"] if more else [])])
-        stored[name] = {"command": shown, "commit": commit, "figures": figures}
-        FILE.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n")
+    figures = {place: at(found, place) for _, each, place, *_ in OVERVIEW if each == name}
+    if name == "truth":
+        figures |= {"summary.jobs": at(found, "summary.jobs"), "methods": found["methods"]}
+    shown = f"python -m benchmarks.{name} --quick" + " --data DIR" * (name in WITH_DATA)
+    stored[name] = {"command": shown, "commit": commit, "figures": figures}
+    FILE.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n")
 
 
 def tables(stored: Mapping[str, Any]) -> dict[str, str]:

@@ -32,7 +32,7 @@ CELLS = {
     "stopped": "%%energy train\ntrain(80, stop=20)",
     "tuned": "%%energy train --tune\ntrain(150)",
     "limited": "%%energy limited\nwith workbench.gpu_settings(Setting(power_limit_w=150)):\n    train(40)",
-    "sweep": """found = workbench.sweep(lambda size: train(25, size), {"batch_size": [64, 128]}, order="grid", name="sweep",
+    "sweep": """found = workbench.sweep(lambda size: train(25, size), {"batch_size": [64, 128]}, order="grid", label="sweep",
     executor=HereExecutor(), progress=False)""",
     "log": "%energy_log",
     "frontier": "panel = workbench.panels.frontier(_, live=False)\npanel.select(job='sweep')\npanel",

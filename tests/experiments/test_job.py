@@ -539,7 +539,7 @@ def test_bad_input_is_a_sentence_each(machine: Machine, job: Made) -> None:
     nightly = job()
     with pytest.raises(UsageError, match="made with"):
         job(sizes=(64, 1024))
-    with pytest.raises(UsageError, match="is NaN"), nightly.recurrence() as run:
+    with pytest.raises(UsageError, match="nan"), nightly.recurrence() as run:
         run.report(math.nan)
     assert nightly.study.attempts[-1].state == "crashed"
     with pytest.raises(UsageError, match=r"eta is -1"):
