@@ -137,6 +137,7 @@ def test_a_function_says_what_it_takes(simulated: Simulated, act: Callable[[], o
         act()
 
 
+@pytest.mark.filterwarnings("ignore:only the time")
 @pytest.mark.parametrize("label", [np.array([]), POINTS, 3])
 def test_a_training_goes_on_whatever_its_label_is(simulated: Simulated, label: Any) -> None:
     simulated("A100")

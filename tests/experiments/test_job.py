@@ -542,7 +542,7 @@ def test_bad_input_is_a_sentence_each(machine: Machine, job: Made) -> None:
     with pytest.raises(UsageError, match="nan"), nightly.recurrence() as run:
         run.report(math.nan)
     assert nightly.study.attempts[-1].state == "crashed"
-    with pytest.raises(UsageError, match=r"eta is -1"):
+    with pytest.raises(UsageError, match="objective=-1"):
         nightly.objective = -1
 
 

@@ -213,12 +213,14 @@ class Settings:
     def clocks_are_set(self) -> bool | None:
         with translated(f"reading the clock event reasons of {self.name}"):
             reasons = self._readings.attempt(self._readings.read_reasons)
-        if isinstance(reasons, float) or int(reasons) & nvml.nvmlClocksThrottleReasonGpuIdle:
+        if isinstance(reasons, float):
             return None
-        if not int(reasons) & CLOCKS_SET:
-            return False
-        own_mhz = self.application_clock_mhz()  # at these the GPU is not locked
-        return own_mhz is None or self._readings.clock_mhz("sm_clock_mhz") <= own_mhz - zeusd.SAME_MHZ
+        asked = int(reasons) & CLOCKS_SET
+        own_mhz = self.application_clock_mhz() if asked else None  # at these the GPU is not locked
+        if int(reasons) & nvml.nvmlClocksThrottleReasonGpuIdle and (own_mhz is not None or not asked):
+            return None
+        sm_mhz = self._readings.clock_mhz("sm_clock_mhz")
+        return bool(asked) and (own_mhz is None or sm_mhz <= own_mhz - zeusd.SAME_MHZ)
 
     def application_clock_mhz(self) -> int | None:
         """The SM clock that `nvidia-smi -ac` has set for all programs, which a lock supersedes (nvml.h,
