@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 _loaded: dict[int, Any] = {}
@@ -27,8 +28,20 @@ def load_ipython_extension(shell: Any) -> None:
     hooks = Hooks(shell, magics)
     shell.register_magics(magics)
     hooks.install()
+    if getattr(shell, "kernel", None) is not None:
+        from workbench.experiments import progress
+
+        progress.display = _display
     shell.user_ns.setdefault("workbench", importlib.import_module("workbench"))
     _loaded[id(shell)] = (magics, hooks)
+
+
+def _display(bundle: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    """Display a bundle in the running cell; returns the function that replaces it."""
+    from IPython.display import display
+
+    handle = display(bundle, raw=True, display_id=True)
+    return lambda new: handle.update(new, raw=True)
 
 
 def unload_ipython_extension(shell: Any) -> None:

@@ -13,7 +13,7 @@ ONLY_IN = {
     "bokeh": ("workbench/panels/",),
     "ipywidgets": ("workbench/panels/",),
     "anywidget": ("workbench/panels/",),
-    "IPython": ("kernels_ext/", "workbench/panels/", "workbench/experiments/progress.py"),
+    "IPython": ("kernels_ext/", "workbench/panels/"),
     "ipykernel": ("kernels_ext/", "workbench/panels/"),
     "traitlets": ("kernels_ext/", "workbench/panels/"),
 }

@@ -17,10 +17,11 @@ import workbench.panels
 from workbench.cluster import generate
 from workbench.device import watchdog
 from workbench.errors import UsageError
+from workbench.experiments import sweep as sweeps
 from workbench.logbook.store import Store
 from workbench.measurement import session as sessions
 from workbench.measurement.recorder import Recorder
-from workbench.panels.tab_sheets import SweepPanel, progress_text
+from workbench.panels.tab_sheets import SweepPanel
 from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
@@ -49,6 +50,7 @@ def machine(
 
 
 class Sweep:
+    progress = sweeps.Sweep.progress
     done, n_trials, remaining_s, cancelled, reason, failure, note = 12, 40, 180.0, False, "", "", ""
 
     def cancel(self) -> None:
@@ -113,10 +115,10 @@ def test_the_log_fills_the_frontier_and_its_tab(machine: Machine) -> None:
 def test_a_sweep_tab_names_the_first_failure() -> None:
     sweep: Any = Sweep()
     sweep.failure = "work(64) raised ValueError: no data (train.py:3)"
-    assert all(part in progress_text(sweep) for part in ("12 of 40", sweep.failure, "3 min 0 s"))
+    assert all(part in sweep.progress()[1] for part in ("12 of 40", sweep.failure, "3 min 0 s"))
     sweep.reason = f"4 trials in a row failed in the same way: {sweep.failure}"
-    assert progress_text(sweep).count(sweep.failure) == 1
-    assert progress_text(sweep).endswith(sweep.reason)
+    assert sweep.progress()[1].count(sweep.failure) == 1
+    assert sweep.progress()[1].endswith(sweep.reason)
 
 
 def test_a_sweep_shows_its_progress_and_can_be_cancelled() -> None:
@@ -125,11 +127,11 @@ def test_a_sweep_shows_its_progress_and_can_be_cancelled() -> None:
     assert all(part in sheet.summary() for part in ("12 of 40", "3 min 0 s"))
     assert sheet.news(whole=True)[0]["bar"]["share"] == 0.3
     sweep.note = "this card does not follow the usual curve: measuring more"
-    assert progress_text(sweep).endswith(f"; {sweep.note}")
+    assert sweep.progress()[1].endswith(f"; {sweep.note}")
     sheet.receive({"kind": "cancel", "n": 1})
     assert sweep.cancelled
     assert not sheet.news(whole=True)[0]["bar"]["can_cancel"]
-    assert "cancelled: " in progress_text(sweep)
+    assert "cancelled: " in sweep.progress()[1]
     sheet.end()
 
 

@@ -166,6 +166,19 @@ class Sweep:
         simulated = bool(points["simulated"].any())
         return _html.facts(title, {"measured": points.select(shown)}, simulated=simulated)
 
+    def progress(self) -> tuple[float, str]:
+        """The finished share (0..1) and a text: "12 of 40 configurations, 3 min left"."""
+        share = min(self.done / max(self.n_trials, 1), 1.0)
+        text = f"{self.done} of {self.n_trials} configurations"
+        if self.failure and self.failure not in self.reason:
+            text += f"; the first failure: {self.failure}"
+        if self.reason:
+            return share, f"{text}; ended: {self.reason}"
+        if self.cancelled:
+            return share, f"{text}; cancelled: running trials are finished and kept"
+        text += f", {format_duration(left_s)} left" if (left_s := self.remaining_s) else ""
+        return share, "; ".join(each for each in (text, self.note) if each)
+
     @property
     def remaining_s(self) -> float | None:
         """Seconds that the rest of the budget will take; None before the first trial has ended."""
@@ -388,7 +401,7 @@ def sweep(
         min_gain=min_gain, seed=seed, warm_start=warm_start,
     )
     with ProgressLine("Sweep") as bar:
-        tell = progress if callable(progress) else (lambda sweep: bar.tell(*_progress(sweep)))
+        tell = progress if callable(progress) else (lambda sweep: bar.tell(*sweep.progress()))
         try:
             if progress is True:
                 tell(running)
@@ -469,12 +482,3 @@ def _run(configuration: Configuration, work: Work, number: int, label: str) -> d
         keep=lambda measurement, window: session.keep(measurement, window, meter, store, kind="sweep"),
     )
     return row
-
-
-def _progress(running: Sweep) -> tuple[float, str]:
-    """The share of a sweep that is done, and a few words about it."""
-    left_s = running.remaining_s
-    rest = "" if left_s is None else f", at most {format_duration(left_s)} left"
-    done = len(running.points)
-    return done / max(running.n_trials,
-        1), f"{done} of at most {running.n_trials} configurations measured{rest}"

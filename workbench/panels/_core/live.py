@@ -217,9 +217,9 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         only that one.
         """
         if old is not None and old._request != self._request and not old.running:
-            self._older = [old, *old._older]
+            self._older = [each for each in (old, *old._older) if each.comm is not None]  # others are closed
             for each in self._older:
-                each._newer = self
+                each._newer, each._older = self, []
 
     def send(self, content: Any, buffers: Any = None) -> None:
         for each in (self, *self._older):
