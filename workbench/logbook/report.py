@@ -157,7 +157,7 @@ def answer(
     below = [*(f"⚠ {each}" for each in warnings(m)), *remarks]
     facts = [*_facts(m, tariff), *_per_unit(m), *([("against the last run", against)] if against else [])]
     spans = " ".join(
-        f"<span style='margin-right:1.2em{';white-space:nowrap' * (len(value) < 30)}'>"
+        "<span style='margin-right:1.2em;display:inline-block'>"
         f"<span style='opacity:.7'>{html.escape(name)}</span> <b>{html.escape(value)}</b></span>"
         for name, value in facts)
     energy, bracket, errors = format_measured(m.energy_j, m.energy_uncertainty_j).partition(" (")
