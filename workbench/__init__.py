@@ -14,6 +14,7 @@ The subpackages; each imports only those above it in this list:
     measurement              samples to joules: sampler, recorder, meter, marks, session, sinks
     experiments              configurations tried: one trial, sweeps, recurring jobs and their history
     sharing                  two to four trainings on one GPU: the saving and each slowdown
+    jobs                     a training on several GPUs: ranks, nodes, waiting, pipelines
     tuning                   a running job's best power limit and clocks, found online or set by hand
     callbacks                marks in the training loops of Hugging Face, Lightning and Keras
     panels                   Bokeh views in JupyterLab
