@@ -99,7 +99,7 @@ def follow(job: Live, rng: np.random.Generator) -> dict[str, Any]:
             row["named_s"] = at_s
         if "aliasing" in tracker.periods.reason and row["doubted_s"] is None:
             row["doubted_s"] = at_s
-        if tracker.state == "locked" and tracker.periods.rhythm_sure and level is not None:
+        if tracker.state == "locked" and tracker.periods.main_sure and level is not None:
             row["followed_s"] = row["followed_s"] or at_s
     return row
 

@@ -197,8 +197,8 @@ def score(case: Case, answer: Answer) -> Row:
     """Compare an answer with the truth."""
     truth, periods = case.truth, answer.periods
     iteration = periods.iteration
-    top = rhythm = periods.rhythm  # the level that is there most certainly, whatever its role
-    ordered = sorted(periods.levels, key=lambda level: (level is not top, -level.rhythm))
+    top = rhythm = periods.main  # the level that is there most certainly, whatever its role
+    ordered = sorted(periods.levels, key=lambda level: (level is not top, -level.period_confidence))
     others = [level for level in ordered[1:] if true_level(level.period_s, truth) is None]
     label, strict = "none", False
     if iteration is not None:
@@ -230,7 +230,7 @@ def score(case: Case, answer: Answer) -> Row:
         claims=tuple((level.name, level.confidence, rightly_named(level, truth)) for level in ordered),
         cpu_s=answer.cpu_s,
         reason=periods.reason,
-        rhythm_sure=periods.rhythm_sure,
+        rhythm_sure=periods.main_sure,
         rhythm_right=rhythm is not None and true_level(rhythm.period_s, truth) is not None,
         role_sure=periods.role_sure,
         role_right=rhythm is not None and rightly_named(rhythm, truth),

@@ -179,7 +179,7 @@ def on_generated(mixed: int, aperiodic: int) -> dict[str, Any]:
             print(table(tuple(bins[0]), [list(each.values()) for each in bins]))
     covered = found["coverage"]
     print(
-        f"\nStated 90 % uncertainty of the iteration holds the true mean in {_number(covered['covered'])} of "
+        f"\nStated 95 % uncertainty of the iteration holds the true mean in {_number(covered['covered'])} of "
         f"{covered['cases']} "
         f"(sure ones: {_number(found['coverage_sure']['covered'])} of {found['coverage_sure']['cases']})"
     )

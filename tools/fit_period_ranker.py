@@ -38,7 +38,7 @@ from workbench.periods.estimators.signals import SignalGrid, on_grid
 Array = np.ndarray[Any, Any]
 SEED, BASE_SEED = 41, 31
 CASES, BASE_CASES = 16_629, 24_000
-# A grammar draws gradient accumulation, stalls and pauses as often as jobs without any of them. What a rhythm
+# A grammar draws gradient accumulation, stalls and pauses as often as jobs without any of them. What a period
 # is, which follows from how common each is, is learned with so much weight on the grammar's jobs.
 GRAMMAR_WEIGHT = 0.15
 COMMAND = "python -m tools.fit_period_ranker"
@@ -131,7 +131,7 @@ def labels(case: Case, periods_s: Array) -> tuple[Array, Array, Array]:
     iteration = (periods_s >= truth.low_s * (1 - TOLERANCE)) & (periods_s <= truth.high_s * (1 + TOLERANCE))
     level, cycle = iteration.copy(), none.copy()
     for name, value in truth.levels_s.items():
-        if name != "evaluation-step":  # a rhythm, but not of the training
+        if name != "evaluation-step":  # a period, but not of the training
             near = np.abs(periods_s / value - 1) <= TOLERANCE
             level |= near
             cycle |= near & name.endswith("cycle")
@@ -301,7 +301,7 @@ def train(data: Table, together: Array) -> Fitted:
     weights = {"iteration": common, "level": np.ones(len(wide)), "cycle": common}
     boosters, scores = fits(together, wanted, fold, dict.fromkeys(ROLES, ROLE_TREES), weights)
     chosen = {"iteration": highest(data, scores["iteration"]), "level": highest(data, scores["level"])}
-    # A cycle is the likeliest rhythm, or another that may well be one.
+    # A cycle is the likeliest period, or another that may well be one.
     named = scores["level"] > 0.3
     named[chosen["level"]] = True
     chosen["cycle"] = np.flatnonzero(named)
@@ -330,7 +330,7 @@ def calibration(scores: Array, came_true: Array, weights: Array, knots: int = 24
 
 
 def scored(data: Table, iteration: Array, level_score: Array) -> dict[str, float]:
-    """Shares of observable cases whose likeliest iteration is it, and whose likeliest rhythm is any level."""
+    """Shares of observable cases whose likeliest iteration is it, and whose likeliest period is any level."""
     right = [False] * len(data.families)
     level = [False] * len(data.families)
     for number, rows in enumerate(data.groups):

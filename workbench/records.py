@@ -109,12 +109,12 @@ class DetectedPeriod(HtmlFacts):
     Attributes:
         name: Its role: "micro-step", "iteration" or "cycle" (evaluation, checkpoint, a stalling data loader).
         period_s: The period.
-        uncertainty_s: Half width of a 90 % interval of `period_s`.
+        uncertainty_s: Half width of the 95 % interval of `period_s`.
         confidence: Calibrated probability, 0..1, that the period is right within 5 % and has the role in
             `name`.
         phase_s: The moment of one boundary, on the trace's clock; others follow every `period_s`.
         explained: Share 0..1 of the power's variance that a shape repeated with this period explains.
-        rhythm: The same probability that the job has a period of this length in any role.
+        period_confidence: The same probability that the job has a period of this length in any role.
             `role` is how sure `name` is, given that the period is there.
     """
 
@@ -124,16 +124,16 @@ class DetectedPeriod(HtmlFacts):
     confidence: float
     phase_s: float
     explained: float
-    rhythm: float = 0.0
+    period_confidence: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.rhythm < self.confidence:  # what has a role is there
-            object.__setattr__(self, "rhythm", self.confidence)
+        if self.period_confidence < self.confidence:  # what has a role is there
+            object.__setattr__(self, "period_confidence", self.confidence)
 
     @property
     def role(self) -> float:
         """Probability, 0..1, of the role in `name`, given that the period is there."""
-        return self.confidence / self.rhythm if self.rhythm > 0 else 0.0
+        return self.confidence / self.period_confidence if self.period_confidence > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,8 @@ class Periods(HtmlFacts):
         reason: Why there is none, or why it is not sure.
         longer_s: How many more seconds of trace would probably settle it; 0 for none, None where unknown.
         notes: What else was seen: gaps, a change of the period on the way, drift.
-        steady: Whether there surely is a period, in any role; `rhythm_sure` counts a sure role too.
-        cycle_sure: Whether `rhythm` is known to be a cycle of iterations that the sensor cannot show.
+        steady: Whether there surely is a period, in any role; `main_sure` counts a sure role too.
+        cycle_sure: Whether `main` is known to be a cycle of iterations that the sensor cannot show.
     """
 
     levels: tuple[DetectedPeriod, ...] = ()
@@ -159,21 +159,23 @@ class Periods(HtmlFacts):
     cycle_sure: bool = False
 
     @property
-    def rhythm_sure(self) -> bool:
-        """Whether `rhythm` may be relied upon to be there; its role only where `role_sure`."""
+    def main_sure(self) -> bool:
+        """Whether `main` may be relied upon to be there; its role only where `role_sure`."""
         return self.steady or self.role_sure
 
     @property
     def role_sure(self) -> bool:
-        """Whether it is known what `rhythm` is: the iteration, or a cycle of hidden iterations."""
+        """Whether it is known what `main` is: the iteration, or a cycle of hidden iterations."""
         return self.sure or self.cycle_sure
 
     @property
-    def rhythm(self) -> DetectedPeriod | None:
+    def main(self) -> DetectedPeriod | None:
         """The level to rely on: the iteration if it is sure, else the most certain one."""
         if self.sure and self.iteration is not None:
             return self.iteration
-        return max(self.levels, key=lambda level: (level.rhythm, level.name == "iteration"), default=None)
+        return max(
+            self.levels, key=lambda level: (level.period_confidence, level.name == "iteration"), default=None
+        )
 
     def doubted(self, reason: str, longer_s: float | None = 0.0) -> Periods:
         """The same levels as guesses, with the reason why nothing of them may be relied upon."""

@@ -102,7 +102,7 @@ def test_a_page_reloaded_while_the_cell_runs_gets_all_iterations_when_it_has_run
 
 
 @pytest.mark.slow
-def test_a_load_without_a_rhythm_is_not_given_one(notebook: Make) -> None:
+def test_a_load_without_a_period_is_not_given_one(notebook: Make) -> None:
     cell = (
         '%%energy irregular --live\nfor batch in TrainingJob("imagenet", iterations=100_000, variation=0.9, '
         'seed=4):\n    pass'

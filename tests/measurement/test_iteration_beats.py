@@ -44,4 +44,4 @@ def test_the_counter_distinguishes_a_beat_from_a_period(
     found = detect(trace)
     recorder.stop()
     assert found.reason.startswith(reported)
-    assert found.rhythm_sure == (reported == "")
+    assert found.main_sure == (reported == "")

@@ -28,7 +28,7 @@ from workbench.measurement.recorder import Recorder
 from workbench.measurement.session import keep
 from workbench.panels._core.jupyter import has_widgets
 from workbench.panels._core.svg import Picture
-from workbench.panels._views.period.figure import rhythm
+from workbench.panels._views.period.figure import draw_period
 from workbench.panels._views.period.follower import PACE_S, PeriodFollower
 from workbench.panels._views.period.model import PeriodView, period_view
 from workbench.panels._views.period.panel import PeriodPanel, period
@@ -87,7 +87,7 @@ class Following:
 def watched(
     simulated: Callable[..., Machine],
 ) -> Iterator[Callable[..., tuple[PeriodFollower, Machine, list[Following]]]]:
-    """A rhythm of a stepped machine, what it follows, and a processor that takes no time."""
+    """A follower on a stepped machine, what it follows, and a processor that takes no time."""
     made: list[Recorder] = []
 
     def make(cards: str = "V100", **more: Any) -> tuple[PeriodFollower, Machine, list[Following]]:
@@ -157,7 +157,7 @@ def test_a_wait_before_a_pause_counts_within_its_iteration_only() -> None:
 
 
 def test_a_guess_is_marked_as_one_and_not_drawn_as_known() -> None:
-    guess = Periods((ONE,), reason="aperiodic: no rhythm stands out", longer_s=7.0)
+    guess = Periods((ONE,), reason="aperiodic: no period stands out", longer_s=7.0)
     observed = period_view(square(), guess)
     assert all(part in observed.headline for part in ("Perhaps", "1.00 s (97 % sure)", guess.reason, "7 s more"))
     assert (observed.sure, observed.spans, observed.waits) == (False, (), None)
@@ -239,100 +239,100 @@ def test_a_period_is_written_to_the_digit_that_its_error_has(
 
 
 def test_news_come_when_something_changed_and_twice_a_second_at_most(watched: Any) -> None:
-    rhythm, machine, followed = watched()
+    follower, machine, followed = watched()
     machine.step(1.0)
-    assert rhythm.update(machine.clock())
-    assert rhythm.view.headline.startswith("Looking for")
-    assert not rhythm.update(machine.clock())
+    assert follower.update(machine.clock())
+    assert follower.view.headline.startswith("Looking for")
+    assert not follower.update(machine.clock())
     job = train(machine)
     followed[0].tracker.find(periods_of(job))
-    assert rhythm.update(machine.clock())
-    count = len(rhythm.view.spans)
+    assert follower.update(machine.clock())
+    count = len(follower.view.spans)
     assert count >= 10
     machine.step(PACE_S / 2)
     followed[0].tracker.version += 1
-    assert not rhythm.update(machine.clock())
+    assert not follower.update(machine.clock())
     machine.step(PACE_S)
-    assert rhythm.update(machine.clock())
+    assert follower.update(machine.clock())
 
 
 def test_a_new_iteration_is_news_without_a_new_answer(watched: Any) -> None:
-    rhythm, machine, followed = watched()
-    rhythm.choose(0)
+    follower, machine, followed = watched()
+    follower.choose(0)
     job = train(machine, iterations=10)
     followed[0].tracker.find(periods_of(job))
-    rhythm.update(machine.clock())
-    before = len(rhythm.view.spans)
+    follower.update(machine.clock())
+    before = len(follower.view.spans)
     train(machine, iterations=3)
-    assert rhythm.update(machine.clock())
-    assert len(rhythm.view.spans) > before
-    assert not rhythm.update(machine.clock())
+    assert follower.update(machine.clock())
+    assert len(follower.view.spans) > before
+    assert not follower.update(machine.clock())
 
 
 def test_iterations_from_before_the_window_stay_where_they_were_found(watched: Any) -> None:
-    rhythm, machine, followed = watched()
-    rhythm.choose(0)
+    follower, machine, followed = watched()
+    follower.choose(0)
     job = train(machine, iterations=70)
     followed[0].tracker.find(periods_of(job))
-    rhythm.update(job.marks[-20])
-    first = rhythm.view.spans[0]
+    follower.update(job.marks[-20])
+    first = follower.view.spans[0]
     train(machine, iterations=60)
-    rhythm.update(machine.clock())
-    starts = np.array([span.start_s for span in rhythm.view.spans])
-    assert rhythm.view.spans[0] == first
+    follower.update(machine.clock())
+    starts = np.array([span.start_s for span in follower.view.spans])
+    assert follower.view.spans[0] == first
     assert np.diff(starts) == pytest.approx(np.diff(job.marks).mean(), abs=0.15)
-    whole, late = (rhythm.message(whole=whole)[0] for whole in (True, False))
+    whole, late = (follower.message(whole=whole)[0] for whole in (True, False))
     assert whole["since"] is None
     assert whole["spans"] == len(starts) > late["spans"] == (starts >= late["since"] - 1e-6).sum()
 
 
 def test_of_several_gpus_the_busiest_is_followed_until_another_is_chosen(watched: Any) -> None:
-    rhythm, machine, followed = watched("V100,V100,V100")
-    assert not rhythm.update(machine.clock())
+    follower, machine, followed = watched("V100,V100,V100")
+    assert not follower.update(machine.clock())
     train(machine, iterations=5, gpu=2)
-    assert rhythm.update(machine.clock())
-    assert [each.uuid for each in followed] == [rhythm.devices[2].uuid]
-    assert rhythm.message(whole=True)[0]["gpu"] == 2
-    rhythm.choose(0)
-    rhythm.choose(7)  # there is none
+    assert follower.update(machine.clock())
+    assert [each.uuid for each in followed] == [follower.devices[2].uuid]
+    assert follower.message(whole=True)[0]["gpu"] == 2
+    follower.choose(0)
+    follower.choose(7)  # there is none
     assert [each.ended for each in followed] == [True, False]
-    assert followed[1].from_s == pytest.approx(rhythm.start_s)  # from the start of the view on
-    rhythm.end()
+    assert followed[1].from_s == pytest.approx(follower.start_s)  # from the start of the view on
+    follower.end()
     assert followed[1].ended
 
 
 def test_a_level_that_was_chosen_is_folded_from_then_on(watched: Any) -> None:
-    rhythm, machine, followed = watched()
-    rhythm.choose(0)
+    follower, machine, followed = watched()
+    follower.choose(0)
     (one,) = periods_of(train(machine)).levels
     half = DetectedPeriod("micro-step", one.period_s / 2, 0.002, 0.9, one.phase_s, 0.5)
     followed[0].tracker.find(Periods((half, one), sure=True))
-    rhythm.update(machine.clock())
-    assert rhythm.view.level == one
-    rhythm.choose_level("micro-step")
-    assert rhythm.update(machine.clock())
-    assert rhythm.view.level == half
+    follower.update(machine.clock())
+    assert follower.view.level == one
+    follower.choose_level("micro-step")
+    assert follower.update(machine.clock())
+    assert follower.view.level == half
 
 
 def test_at_the_end_the_picture_shows_what_the_measurement_found(watched: Any) -> None:
-    rhythm, machine, _ = watched()
+    follower, machine, _ = watched()
     job = train(machine, iterations=12)
-    trace = rhythm.recorder.trace(rhythm.devices[0].uuid, rhythm.start_s, machine.clock())
+    trace = follower.recorder.trace(follower.devices[0].uuid, follower.start_s, machine.clock())
     periods = periods_of(job)
     frame = iterations(trace, periods)
-    rhythm.conclude(
+    follower.conclude(
         machine.clock(), SegmentedIterations(frame, per_iteration(frame, periods=periods), periods)
     )
-    assert rhythm.view.level == periods.iteration
-    assert rhythm.view.details[0].startswith("11 iterations")
+    assert follower.view.level == periods.iteration
+    assert follower.view.details[0].startswith("11 iterations")
 
 
 def test_a_short_cell_shows_no_period(watched: Any) -> None:
-    rhythm, machine, _ = watched()
+    follower, machine, _ = watched()
     machine.step(1.5)
-    rhythm.update(machine.clock())
-    rhythm.conclude(machine.clock())
-    assert rhythm.number is None
+    follower.update(machine.clock())
+    follower.conclude(machine.clock())
+    assert follower.number is None
 
 
 # in the power view
@@ -433,7 +433,7 @@ def test_a_long_sentence_is_broken_into_lines_in_the_picture() -> None:
     )
     unsure = Periods((ONE,), reason=long)
     picture = Picture("")
-    rhythm(picture, period_view(square(), unsure), 0)
+    draw_period(picture, period_view(square(), unsure), 0)
     message = texts(picture.svg())[1:]  # after the title
     assert message[0].startswith("Perhaps")
     assert message[1].endswith("sensor can show")
@@ -569,7 +569,7 @@ FLAT = square().with_columns(pl.lit(100.0).alias("power_w"))
 
 
 @pytest.mark.parametrize("trace", [square(0.3), FLAT, square().clear()], ids=["short", "flat", "empty"])
-def test_a_trace_without_a_rhythm_is_shown_with_the_reason(trace: pl.DataFrame) -> None:
+def test_a_trace_without_a_period_is_shown_with_the_reason(trace: pl.DataFrame) -> None:
     displayed = bundle(period(trace))
     assert "No iteration found: " in displayed["text/plain"]
     assert "<svg" in displayed["text/html"]

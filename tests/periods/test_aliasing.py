@@ -1,4 +1,4 @@
-"""Beats between a job and the moments at which it is looked at are told from rhythms that are there."""
+"""Beats between a job and the moments at which it is looked at are told from periods that are there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sensed(
 @pytest.mark.parametrize(
     ("true_s", "observed_s", "share"), [(3.0, 3.0, 1.0), (0.7, 0.7, 1.0), (0.104, 2.6, 0.04), (0.11, 1.1, 0.1)]
 )
-def test_the_counter_swings_with_a_true_rhythm_only(true_s: float, observed_s: float, share: float) -> None:
+def test_the_counter_swings_with_a_true_period_only(true_s: float, observed_s: float, share: float) -> None:
     """In a beat, an average over 0.1 s keeps 0.1 s / 2.6 s of the swing (sinc near its first zero), of 1.1
     s a tenth.
     """
@@ -53,7 +53,7 @@ def polled(true_s: float, pace_s: float, from_s: float, to_s: float) -> np.ndarr
 
 
 @pytest.mark.parametrize(("true_s", "observed_s", "waited_s"), [(0.0976, 4.07, 2.0), (0.0892, 0.826, 2.5)])
-def test_a_rhythm_predicts_its_readings_at_another_pace_and_a_beat_does_not(
+def test_a_period_predicts_its_readings_at_another_pace_and_a_beat_does_not(
     true_s: float, observed_s: float, waited_s: float
 ) -> None:
     for load_s, there in ((observed_s, True), (true_s, False)):
@@ -78,7 +78,7 @@ def noisy(
 
 @pytest.mark.parametrize("jitter_s", [0.0, 0.0005, 0.001])
 @pytest.mark.parametrize("seconds", [0.4, 0.52, 0.6])
-def test_a_rhythm_stays_whatever_the_polling_cannot_resolve_of_it(seconds: float, jitter_s: float) -> None:
+def test_a_period_stays_whatever_the_polling_cannot_resolve_of_it(seconds: float, jitter_s: float) -> None:
     """Two readings to a period, as of the third harmonic of 0.6 s or the second of 0.4 s, tell no size."""
     rng, there = np.random.default_rng(5), []
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""What `find_periods` promises: periods of rhythms that are there, an honest no, and a sentence for every
+"""What `find_periods` promises: true periods, an honest no, and a sentence for every
 bad trace.
 """
 
@@ -152,7 +152,7 @@ def test_utilisation_that_is_mostly_missing_is_ignored() -> None:
     assert find_periods(with_holes).iteration == find_periods(square()).iteration
 
 
-def test_rhythms_below_what_the_sensor_shows_are_seldom_claimed() -> None:
+def test_periods_below_what_the_sensor_shows_are_seldom_claimed() -> None:
     """Their beats with the sensor look like slower ones; live, the tracker asks the energy counter or
     another polling interval.
     """

@@ -178,7 +178,7 @@ def test_scores_are_shares_and_one_trace_gives_the_same_twice() -> None:
     periods_s, features = describe(on_grid(*sine()))
     roles = ranker.shipped()(periods_s, features)
     assert all(((shares >= 0) & (shares <= 1)).all() for shares in roles)
-    assert (roles.rhythm >= np.maximum(roles.iteration, roles.cycle)).all()  # what has a role is there
+    assert (roles.any_role >= np.maximum(roles.iteration, roles.cycle)).all()  # what has a role is there
     again = ranker.shipped()(periods_s, features)
     assert (again.iteration == roles.iteration).all()
 

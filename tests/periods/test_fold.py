@@ -159,7 +159,7 @@ def test_amplitudes_are_to_one_another_as_in_the_power() -> None:
     assert half == pytest.approx(0.5, abs=0.03)
 
 
-def test_a_gap_is_no_rhythm() -> None:
+def test_a_gap_is_no_period() -> None:
     trace = sine(1.0).filter(~pl.col("time_s").is_between(20, 41))
     found = fold.spectrum(trace)
     assert found.sort("amplitude")["period_s"][-1] == pytest.approx(1.0, rel=0.02)

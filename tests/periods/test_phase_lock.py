@@ -67,7 +67,7 @@ def test_power_and_the_observed_part_of_an_iteration_are_separated() -> None:
     ],
     ids=["less power", "another period", "flat", "upside down"],
 )
-def test_what_is_not_the_rhythm_is_odd(change) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_not_the_period_is_odd(change) -> None:  # type: ignore[no-untyped-def]
     lock = learned(noise_w=3.0)
     for _ in range(8):  # how much is usual is known after some stretches
         start_s = lock.phase_s

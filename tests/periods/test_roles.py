@@ -1,4 +1,4 @@
-"""A detection has two confidences: that a rhythm is there, and what its role is. Who relies on it relies on the
+"""A detection has two confidences: that a period is there, and what its role is. Who relies on it relies on the
 role only when that is sure.
 """
 
@@ -42,15 +42,15 @@ def known(*levels: DetectedPeriod, **what: bool) -> Periods:
 CYCLE = DetectedPeriod("cycle", 13.2, 0.05, 0.93, 0.0, 0.8, 0.99)
 
 
-def test_a_cycle_of_hidden_loops_is_a_sure_rhythm_and_no_iteration() -> None:
+def test_a_cycle_of_hidden_loops_is_a_sure_period_and_no_iteration() -> None:
     found = find_periods(checkpoints())
-    assert found.rhythm is not None
-    assert found.rhythm.period_s == pytest.approx(13.2, rel=0.01)
-    assert found.rhythm.rhythm > 0.8
+    assert found.main is not None
+    assert found.main.period_s == pytest.approx(13.2, rel=0.01)
+    assert found.main.period_confidence > 0.8
     assert not found.sure
 
 
-def test_near_what_the_sensor_can_show_a_rhythm_must_be_surer() -> None:
+def test_near_what_the_sensor_can_show_a_period_must_be_surer() -> None:
     trace = checkpoints()
     grid = on_grid(trace["time_s"].to_numpy(), {"power_w": trace["power_w"].to_numpy()})
     levels = [DetectedPeriod("iteration", seconds, 0.01, 0.8, 0.0, 0.5, 0.84) for seconds in (0.4, 13.2)]
@@ -59,22 +59,22 @@ def test_near_what_the_sensor_can_show_a_rhythm_must_be_surer() -> None:
     assert not detect._is_there(few, grid)
 
 
-def test_what_has_a_role_is_there_and_a_role_is_a_share_of_the_rhythm() -> None:
-    assert DetectedPeriod("iteration", 2.0, 0.1, 0.9, 0.0, 0.5).rhythm == 0.9
+def test_what_has_a_role_is_there_and_a_role_is_a_share_of_the_period() -> None:
+    assert DetectedPeriod("iteration", 2.0, 0.1, 0.9, 0.0, 0.5).period_confidence == 0.9
     assert DetectedPeriod("iteration", 2.0, 0.1, 0.3, 0.0, 0.5, 0.6).role == 0.5
-    assert Periods(sure=True).rhythm_sure
+    assert Periods(sure=True).main_sure
     assert known(CYCLE, cycle_sure=True).role_sure
     doubted = known(CYCLE, cycle_sure=True).doubted("a beat")
-    assert (doubted.rhythm_sure, doubted.role_sure, doubted.reason) == (False, False, "a beat")
+    assert (doubted.main_sure, doubted.role_sure, doubted.reason) == (False, False, "a beat")
 
 
-def test_the_rhythm_is_the_iteration_where_that_is_sure_else_the_surest_level() -> None:
+def test_the_period_is_the_iteration_where_that_is_sure_else_the_surest_level() -> None:
     iteration = DetectedPeriod("iteration", 1.1, 0.01, 0.7, 0.0, 0.5, 0.9)
-    assert known(iteration, CYCLE, steady=True).rhythm is CYCLE
-    assert known(iteration, CYCLE, sure=True).rhythm is iteration
+    assert known(iteration, CYCLE, steady=True).main is CYCLE
+    assert known(iteration, CYCLE, sure=True).main is iteration
 
 
-def test_a_rhythm_of_unsure_role_costs_joules_per_cycle_and_not_per_iteration() -> None:
+def test_a_period_of_unsure_role_costs_joules_per_cycle_and_not_per_iteration() -> None:
     trace = checkpoints()
     periods = known(replace(CYCLE, period_s=13.2), steady=True, cycle_sure=True)
     periods = replace(periods, reason=HIDDEN)
@@ -91,18 +91,18 @@ def test_a_rhythm_of_unsure_role_costs_joules_per_cycle_and_not_per_iteration() 
     assert "an iteration" not in text
 
 
-def test_the_period_view_names_a_rhythm_as_what_it_is() -> None:
+def test_the_period_view_names_a_period_as_what_it_is() -> None:
     observed = period_view(checkpoints(), replace(known(CYCLE, cycle_sure=True), reason=HIDDEN))
     assert observed.sure
     assert observed.headline.startswith("Period 13.2")
     assert observed.headline.endswith("for this sensor")
 
 
-def test_a_second_sensor_settles_that_a_rhythm_is_there_and_leaves_its_role() -> None:
+def test_a_second_sensor_settles_that_a_period_is_there_and_leaves_its_role() -> None:
     clear = confirmed(known(DetectedPeriod("iteration", 0.4, 0.01, 0.6, 0.0, 0.5, 0.8)))
     assert (clear.sure, clear.reason) == (True, "")
     unclear = confirmed(known(DetectedPeriod("iteration", 0.4, 0.01, 0.2, 0.0, 0.5, 0.8)))
-    assert (unclear.sure, unclear.rhythm_sure) == (False, True)
+    assert (unclear.sure, unclear.main_sure) == (False, True)
     assert "period of 0.4 s" in unclear.reason
 
 
@@ -112,7 +112,7 @@ def scored(periods: Periods, *, observable: bool) -> dict[str, object]:
     return summarise([score(case, Answer(periods, 0.0))])
 
 
-def test_the_scores_tell_a_rhythm_from_its_role() -> None:
+def test_the_scores_tell_a_period_from_its_role() -> None:
     mistaken = known(replace(CYCLE, name="iteration"), sure=True)
     found = scored(mistaken, observable=True)
     assert (found["rhythm_sure"], found["rhythm_wrong"], found["role_sure"], found["role_wrong"]) == (1, 0, 1, 1)

@@ -137,8 +137,8 @@ def test_few_readings_an_iteration_do_with_the_ruler() -> None:
     assert frame["energy_j"].sum() == pytest.approx(2900.0)
     summary = per_iteration(
         frame, periods=known(2.5, phase_s=1.0)
-    )  # 0.025 s at 90 %: all its marks err alike
-    assert summary.time_uncertainty_s == pytest.approx(0.025 * 1.96 / 1.645)
+    )  # all its marks err alike
+    assert summary.time_uncertainty_s == pytest.approx(0.025)
     assert summary.energy_uncertainty_j == pytest.approx(100.0 * 0.025 * 1.96 / 1.645)
 
 

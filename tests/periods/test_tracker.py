@@ -46,13 +46,13 @@ def plain(trace: pl.DataFrame) -> Periods:
     )
     below = np.flatnonzero(likeness < 0)
     if not len(below):
-        return Periods(reason="no rhythm", longer_s=0.0)
+        return Periods(reason="no period", longer_s=0.0)
     peaks = [
         k for k in range(below[0] + 1, len(lags) - 1) if likeness[k - 1] < likeness[k] >= likeness[k + 1]
     ]
     top = max((likeness[k] for k in peaks), default=0.0)
     if top < 0.45:
-        return Periods(reason="no rhythm", longer_s=0.0)
+        return Periods(reason="no period", longer_s=0.0)
     k = next(k for k in peaks if likeness[k] >= 0.85 * top)
     a, b, c = likeness[k - 1 : k + 2]
     seconds = (lags[k] + 0.5 * (a - c) / (a - 2 * b + c)) * step_s
@@ -112,7 +112,7 @@ class Training:
 
     def observe(self) -> None:
         tracker = self.following.update()
-        level = tracker.periods.rhythm if tracker.periods.rhythm_sure else None
+        level = tracker.periods.main if tracker.periods.main_sure else None
         self.seen.append((self.machine.clock(), tracker.state, level.period_s if level else None))
 
     def idle(self, seconds: float) -> None:
@@ -133,7 +133,7 @@ class Training:
         return {state for at_s, state, _ in self.seen if from_s <= at_s <= to_s}
 
     def locked_s(self, seconds: float, from_s: float) -> float:
-        """When the tracker was first sure of a rhythm of about this period, after a time."""
+        """When the tracker was first sure of about this period, after a time."""
         return next(
             at_s
             for at_s, _, known_s in self.seen
@@ -208,7 +208,7 @@ def test_a_detector_that_is_sure_is_believed_when_it_says_so_twice() -> None:
     assert tracker.state == "locked"
 
 
-def test_without_a_rhythm_the_answer_is_no_and_the_looking_goes_on() -> None:
+def test_without_a_period_the_answer_is_no_and_the_looking_goes_on() -> None:
     rng = np.random.default_rng(4)
     time_s = np.arange(0, 300, 0.1)
     noise = np.zeros(len(time_s))
@@ -217,7 +217,7 @@ def test_without_a_rhythm_the_answer_is_no_and_the_looking_goes_on() -> None:
     tracker = PeriodTracker(plain)
     states = {tracker.state for _ in watched(tracker, rows_of(time_s, 200 + noise))}
     assert states == {"looking", "none"}
-    assert (tracker.state, tracker.periods.levels, tracker.text) == ("none", (), "no rhythm")
+    assert (tracker.state, tracker.periods.levels, tracker.text) == ("none", (), "no period")
     later_s = np.arange(300, 400, 0.1)
     tracker.feed(rows_of(later_s, wave(later_s / 2.0)))
     assert tracker.state == "locked"
@@ -366,7 +366,7 @@ def test_evaluations_are_held_and_reported(training: Training) -> None:
     assert any("evaluations or checkpoints" in note for note in training.tracker.periods.notes)
 
 
-def test_a_long_evaluation_with_a_rhythm_of_its_own_is_held() -> None:
+def test_a_long_evaluation_with_a_period_of_its_own_is_held() -> None:
     time_s = np.arange(0, 200, 0.1)
     evaluates = (time_s > 120) & (time_s < 145)
     power = np.where(evaluates, 150 + 40 * np.sign(np.sin(2 * np.pi * time_s / 0.83)), wave(time_s / 1.3))
@@ -502,7 +502,7 @@ def test_what_stays_at_another_pace_is_followed_once_a_second_measurement_agrees
 
     def once(trace: pl.DataFrame) -> Periods:
         asked_at.append(float(trace["time_s"][-1]))
-        return says(0.37)(trace) if len(asked_at) == 1 else Periods(reason="no rhythm", longer_s=0.0)
+        return says(0.37)(trace) if len(asked_at) == 1 else Periods(reason="no period", longer_s=0.0)
 
     states: set[str] = set()
     tracker, asked = polled(
@@ -514,7 +514,7 @@ def test_what_stays_at_another_pace_is_followed_once_a_second_measurement_agrees
     assert "locked" not in states
 
 
-def test_too_few_readings_are_no_verdict_on_a_rhythm_and_it_is_sampled_again() -> None:
+def test_too_few_readings_are_no_verdict_on_a_period_and_it_is_sampled_again() -> None:
     """Some readings fail at first, and another pace has hardly anything to be compared with."""
     kept, search, at_s, reasons, found = Memory(), Search(0.0, says(0.76)), 0.0, [], None
     while at_s < 30.0 and not (found is not None and found.sure):
@@ -569,7 +569,7 @@ def test_memory_no_longer_grows_over_hours_of_samples_and_hardly_anything_is_det
     assert tracker.state == "locked"
     assert sizes[4] > 0
     assert abs(sizes[5] - sizes[4]) < 20_000
-    assert len(calls) < 55  # one in ten minutes, once the rhythm is known
+    assert len(calls) < 55  # one in ten minutes, once the period is known
 
 
 def test_looking_in_vain_for_hours_stays_cheap() -> None:
@@ -579,7 +579,7 @@ def test_looking_in_vain_for_hours_stays_cheap() -> None:
         nonlocal calls
         calls += 1
         assert trace.height <= 4096
-        return Periods(reason="no rhythm")
+        return Periods(reason="no period")
 
     tracker = PeriodTracker(detect)
     tracker.feed(rows_of(np.arange(72_000) / 10, np.full(72_000, 200.0)))
@@ -710,7 +710,7 @@ def test_a_beat_is_known_within_ten_seconds_and_never_followed(seed: tuple[int, 
 
 
 @pytest.mark.parametrize("seed", [(4713, 0, 2), (4713, 0, 3)])
-def test_a_rhythm_that_comes_as_predicted_at_another_pace_is_followed_by_its_eighth_period(
+def test_a_period_that_comes_as_predicted_at_another_pace_is_followed_by_its_eighth_period(
     seed: tuple[int, ...],
 ) -> None:
     rng = np.random.default_rng(seed)

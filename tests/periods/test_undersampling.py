@@ -21,7 +21,7 @@ def test_even_readings_a_second_apart_do_not_tell_a_period_from_its_alias(true_s
     time_s = np.arange(0.0, 600.0, 1.0)
     found = find_periods(pl.DataFrame({"time_s": time_s, "power_w": sampled(time_s, true_s)}))
     assert not found.sure
-    assert not found.rhythm_sure
+    assert not found.main_sure
     assert found.iteration is not None  # as a guess
     assert "readings 1 s apart" in found.reason
 

@@ -271,25 +271,25 @@ def waves(seconds: float, *periods: tuple[float, float]) -> pl.DataFrame:
     return pl.DataFrame({"time_s": time_s, "power_w": power_w})
 
 
-def test_a_jobs_rhythm_is_found_again_beside_anothers() -> None:
-    alone = period_separation.alone_rhythm(waves(20.0, (0.5, 60.0)))
+def test_a_jobs_period_is_found_again_beside_anothers() -> None:
+    alone = period_separation.alone_period(waves(20.0, (0.5, 60.0)))
     beside = period_separation.beside(waves(20.0, (0.56, 40.0), (0.93, 25.0)), alone, "A")
     assert alone.seconds == pytest.approx(0.5, rel=0.01)
     assert abs(beside.seconds - 0.56) < 1.96 * beside.relative_error * beside.seconds + 0.002
 
 
-def test_a_rhythm_that_is_not_there_is_not_made_up() -> None:
-    alone = period_separation.alone_rhythm(waves(20.0, (0.5, 60.0)))
+def test_a_period_that_is_not_there_is_not_made_up() -> None:
+    alone = period_separation.alone_period(waves(20.0, (0.5, 60.0)))
     with pytest.raises(MeasurementError, match=r"workbench\.step\(\)"):
         period_separation.beside(waves(20.0), alone, "A")
     with pytest.raises(MeasurementError, match="do not show"):
-        period_separation.alone_rhythm(waves(20.0))
+        period_separation.alone_period(waves(20.0))
 
 
 @pytest.mark.parametrize(
     ("others_s", "alike"), [(0.5, True), (1.01, True), (0.25, True), (0.7, False), (4.0, False)]
 )
-def test_a_strong_rhythm_is_not_taken_for_two(others_s: float, alike: bool) -> None:
+def test_a_strong_period_is_not_taken_for_two(others_s: float, alike: bool) -> None:
     with pytest.raises(MeasurementError, match=r"B .* of A") if alike else contextlib.nullcontext():
         period_separation.require_distinct("B", 0.5, [("A", others_s)])
 

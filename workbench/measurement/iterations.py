@@ -157,12 +157,12 @@ def detect_in_parts(
     asked_in = dict.fromkeys((part.number for part in parts), 0)
     for part in sorted(parts, key=lambda each: each.start_s - each.end_s):
         known = found.get(part.number)
-        sure = known is not None and known[1].rhythm_sure
+        sure = known is not None and known[1].main_sure
         if sure or asked_in[part.number] == MOST_SEARCHES or part.end_s - part.start_s < CHEAP_S:
             continue
         asked_in[part.number] += 1
         found_timelines = detect_all(traces, (part.start_s, part.end_s))
-        if known is None or found_timelines.rhythm_sure:
+        if known is None or found_timelines.main_sure:
             found[part.number] = part, found_timelines
     asked = []
     for part in parts:
@@ -184,7 +184,7 @@ def pooled(founds: Sequence[SegmentedIterations], measurements: Sequence[Measure
     known_j = [each for each in errors_j if each is not None]
     error_j = math.sqrt(sum(each**2 for each in known_j)) if len(known_j) == len(errors_j) else None
     found_timelines = [found.periods for found in founds if found.periods is not None]
-    periods = max(found_timelines, key=lambda each: (each.sure, each.rhythm_sure), default=None)
+    periods = max(found_timelines, key=lambda each: (each.sure, each.main_sure), default=None)
     parts = _parts_of(founds)
     return _found(pl.concat(frames), source, periods, error_j, parts)
 

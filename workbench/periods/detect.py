@@ -33,12 +33,12 @@ from .estimators.undersampling import faster_s as faster_s_of
 class PeriodDetectorParams:
     """Tuned constants of `find_periods`.
 
-    `rhythm_sure` and `role_sure` were chosen on generated jobs of some families and scored on others
+    `main_sure` and `role_sure` were chosen on generated jobs of some families and scored on others
     (docs/validation/periods.md). The rest were set manually.
     """
 
     least_readings: int = 20
-    rhythm_sure: float = 0.87  # confidence from which a period counts as real,
+    main_sure: float = 0.87  # confidence from which a period counts as real,
     far_sure: float = 0.8  # the same for one so many times as long as the shortest visible period,
     far: float = 6.0  # because sensor artefacts of faster periods are mostly shorter than this,
     many: float = 12.0  # if so many of its periods were observed: few arise by chance
@@ -107,8 +107,8 @@ def find_periods(trace: pl.DataFrame) -> Periods:
 def _carried(found: Periods, time_s: Any, watts: Any) -> Periods:
     """The same where the readings separate its period from a faster one; otherwise a guess with a reason.
     """
-    level = found.rhythm
-    if level is None or not (found.sure or found.rhythm_sure):
+    level = found.main
+    if level is None or not (found.sure or found.main_sure):
         return found
     faster_s = faster_s_of(time_s, watts, level.period_s)
     if faster_s is None:
@@ -186,7 +186,7 @@ def _decide(
     levels, moved = [], 0.0
     for k, name in sorted(named.items(), key=lambda one: float(periods_s[one[0]])):
         found = precisely(grid, float(periods_s[k]))
-        levels.append(_level(found, grid, name, roles.confidence(k, name), float(roles.rhythm[k])))
+        levels.append(_level(found, grid, name, roles.confidence(k, name), float(roles.any_role[k])))
         if len(named) == 1 or name == "iteration":
             moved = found.moves
     if moved > 0.02:
@@ -194,11 +194,11 @@ def _decide(
     if any(signal.weights.min() == 0 for signal in grid.signals):
         notes = (*notes, "there are gaps in the trace")
     periods = Periods(tuple(levels), notes=notes)
-    iteration, rhythm = periods.iteration, periods.rhythm
-    assert rhythm is not None
-    there = _is_there(rhythm, grid)
+    iteration, main = periods.iteration, periods.main
+    assert main is not None
+    there = _is_there(main, grid)
     sure = iteration is not None and _is_there(iteration, grid) and iteration.role >= PARAMS.role_sure
-    hidden = not sure and there and rhythm.name == "cycle" and rhythm.role >= PARAMS.cycle_sure
+    hidden = not sure and there and main.name == "cycle" and main.role >= PARAMS.cycle_sure
     longer_s = 0.0 if sure else _longer(grid, periods_s, roles)
     periods = replace(periods, sure=sure, steady=there, cycle_sure=hidden, longer_s=longer_s)
     return periods if sure else replace(periods, reason=_doubt(periods, grid))
@@ -207,7 +207,7 @@ def _decide(
 def confirmed(periods: Periods) -> Periods:
     """The same, where a second sensor has shown that the period is not a beat: only its role may be doubted.
     """
-    level = periods.rhythm
+    level = periods.main
     if level is None:
         return periods
     sure = level.name == "iteration" and level.role >= PARAMS.role_sure
@@ -218,7 +218,7 @@ def confirmed(periods: Periods) -> Periods:
 def _is_there(level: DetectedPeriod, grid: SignalGrid) -> bool:
     """Whether a period counts as real."""
     far = level.period_s >= PARAMS.far * _shortest_s(grid) and grid.seconds >= PARAMS.many * level.period_s
-    return level.rhythm >= (PARAMS.far_sure if far else PARAMS.rhythm_sure)
+    return level.period_confidence >= (PARAMS.far_sure if far else PARAMS.main_sure)
 
 
 def _shortest_s(grid: SignalGrid) -> float:
@@ -228,22 +228,22 @@ def _shortest_s(grid: SignalGrid) -> float:
 
 def _named(periods_s: Any, roles: Roles) -> dict[int, str]:
     """Numbers of the candidates to name, and their roles; at most one of each."""
-    top, iteration = int(np.argmax(roles.rhythm)), roles.iteration
+    top, iteration = int(np.argmax(roles.any_role)), roles.iteration
     named: dict[int, str] = {}
-    if roles.rhythm[top] >= PARAMS.level and roles.cycle[top] >= PARAMS.cycle_sure * roles.rhythm[top]:
+    if roles.any_role[top] >= PARAMS.level and roles.cycle[top] >= PARAMS.cycle_sure * roles.any_role[top]:
         # One period has one role: where the likeliest period is a cycle, another may be the iteration.
         named[top] = "cycle"
         iteration = np.where(np.arange(len(iteration)) == top, -1.0, iteration)
     best = int(np.argmax(iteration))
     if iteration[best] < PARAMS.guess:
-        return named or ({top: roles.of(top)} if roles.rhythm[top] >= PARAMS.level else {})
+        return named or ({top: roles.of(top)} if roles.any_role[top] >= PARAMS.level else {})
     shorter, longer = (periods_s < periods_s[best] / RANKER_PARAMS.neighbour,
                        periods_s > periods_s[best] * RANKER_PARAMS.neighbour)
     named = {k: "micro-step" if shorter[k] else name for k, name in named.items()} | {best: "iteration"}
     for name, kin in (("micro-step", shorter), ("cycle", longer)):
         if kin.any() and name not in named.values():
-            other = int(np.argmax(np.where(kin, roles.rhythm, -1.0)))
-            if roles.rhythm[other] >= PARAMS.level:
+            other = int(np.argmax(np.where(kin, roles.any_role, -1.0)))
+            if roles.any_role[other] >= PARAMS.level:
                 named[other] = name
     return named
 
@@ -254,11 +254,11 @@ def precisely(grid: SignalGrid, period_s: float) -> Precise:
     return precise(shown[0], grid.step_s, period_s)
 
 
-def _level(found: Precise, grid: SignalGrid, name: str, confidence: float, rhythm: float) -> DetectedPeriod:
+def _level(found: Precise, grid: SignalGrid, name: str, confidence: float, any_role: float) -> DetectedPeriod:
     uncertainty_s = found.period_s * ranker.shipped().uncertainty(found.doubts(grid.step_s, grid.seconds))
     phase_s = grid.start_s + found.boundary * grid.step_s
     explained = float(np.clip(found.explained, 0.0, 1.0))
-    return DetectedPeriod(name, found.period_s, uncertainty_s, confidence, phase_s, explained, rhythm)
+    return DetectedPeriod(name, found.period_s, uncertainty_s, confidence, phase_s, explained, any_role)
 
 
 def _longer(grid: SignalGrid, periods_s: Any, roles: Roles) -> float | None:
@@ -270,18 +270,18 @@ def _longer(grid: SignalGrid, periods_s: Any, roles: Roles) -> float | None:
 
 def _doubt(periods: Periods, grid: SignalGrid) -> str:
     """Why the iteration is uncertain, as text."""
-    rhythm = periods.rhythm
-    assert rhythm is not None
+    main = periods.main
+    assert main is not None
     if periods.cycle_sure:
-        return (f"a period of {rhythm.period_s:.3g} s; the iterations inside it are "
+        return (f"a period of {main.period_s:.3g} s; the iterations inside it are "
                 f"{_HIDDEN if periods.iteration is None else 'not sure'}")
-    level = periods.iteration or rhythm
+    level = periods.iteration or main
     if grid.seconds < 5 * level.period_s:
         count = grid.seconds / level.period_s
         return f"too short: {level.period_s:.3g} s fits, but the trace has only {count:.1f} such periods"
     limit_s = _shortest_s(grid)
-    if periods.rhythm_sure:
-        return f"a period of {rhythm.period_s:.3g} s; not sure that it is the iteration"
+    if periods.main_sure:
+        return f"a period of {main.period_s:.3g} s; not sure that it is the iteration"
     if level.period_s < PARAMS.far * limit_s:
         return (f"{SUSPECTED}: {level.period_s:.3g} s may be the beat of a period below "
                 f"{limit_s:.2g} s, the shortest that this sensor can show")

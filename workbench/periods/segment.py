@@ -49,7 +49,6 @@ LOG_PRIOR = 0.5 * np.log1p(-(RHO**2))
 # Evenly spaced: at least this share of the distances is within this tolerance of the usual one.
 MOSTLY, UNEVEN = 0.75, 0.25
 EDGE = 0.3  # of an iteration: tolerance for the length of the first or last one
-NINETY_TO_95 = 1.96 / 1.645
 CLOCK_NOTE = "the clock changed inside"
 SHOWN = 4  # settings that a note names
 ALIKE = 0.75  # share of the match under the surest setting that is required under another one
@@ -146,7 +145,7 @@ def with_periods(
     """
     single = tuple(replace(part, periods=None) for part in parts)
     asked = [
-        part for part in parts if part.detected and part.periods is not None and part.periods.rhythm_sure
+        part for part in parts if part.detected and part.periods is not None and part.periods.main_sure
     ]
     itself = moved_by_itself(parts)
     if itself:
@@ -156,9 +155,9 @@ def with_periods(
     surest = max(asked, key=lambda part: (_standing(part.periods), part.end_s - part.start_s))
     best = surest.periods
     assert best is not None
-    assert best.rhythm is not None
+    assert best.main is not None
     known = _known(trace)
-    least = ALIKE * _match(known, surest, best.rhythm)
+    least = ALIKE * _match(known, surest, best.main)
     detected = {part.number: part for part in parts if part.detected} | {surest.number: surest}
     chosen = [
         replace(part, periods=_periods_in(known, part, surest, detected.get(part.number, part), least))
@@ -175,13 +174,13 @@ def with_periods(
 
 def _standing(periods: Periods | None) -> int:
     """Degree of certainty: none, of the period, or also of its role."""
-    return 0 if periods is None else periods.rhythm_sure + periods.sure
+    return 0 if periods is None else periods.main_sure + periods.sure
 
 
 def _followed(periods: Periods | None) -> DetectedPeriod | None:
     if periods is None:
         return None
-    return periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm
+    return periods.main if periods.main_sure else periods.iteration or periods.main
 
 
 def _periods_in(
@@ -199,10 +198,10 @@ def _periods_in(
     """
     best, own = surest.periods, part.periods
     assert best is not None
-    assert best.rhythm is not None
-    level, mine = best.rhythm, _followed(own)
+    assert best.main is not None
+    level, mine = best.main, _followed(own)
     fits = mine is not None and part.may_take(mine.period_s, surest, level.period_s)
-    if part is surest or (part.detected and own is not None and own.rhythm_sure and fits):
+    if part is surest or (part.detected and own is not None and own.main_sure and fits):
         return own
     candidates: list[tuple[Periods, DetectedPeriod, SettingPart]] = []
     # With a constant clock the work may have changed: an evaluation must not be counted.
@@ -210,7 +209,7 @@ def _periods_in(
         candidates.append((best, level, surest))
     if part.number != surest.number and own is not None and mine is not None and fits:
         renamed = replace(level, period_s=mine.period_s, phase_s=mine.phase_s)
-        sure = own.rhythm_sure
+        sure = own.main_sure
         candidates.append((own if sure else replace(best, levels=(renamed,)), mine, detected))
     matches = [_match(known, part, each) for _, each, _ in candidates]
     if max(matches, default=0.0) < least:
@@ -412,7 +411,7 @@ def per_iteration(
         return IterationSummary(0, sure=False, reason=reason, levels=_costs(frame, periods))
     detected = periods if source == "detected" else None
     guessed = detected is not None and not detected.sure
-    if detected is not None and detected.rhythm_sure and guessed:
+    if detected is not None and detected.main_sure and guessed:
         costs = _costs(frame, None)
         cycles = (replace(each, name="cycle") if each.name == "iteration" else each for each in costs)
         levels = (*cycles, *_by_setting(frame, parts, "cycle"))
@@ -426,7 +425,7 @@ def per_iteration(
     if detected is not None and detected.iteration is not None:
         # Evenly spaced iterations share one error: the period's own interval, not the spread of lengths.
         ruled = count <= 3 or float(np.ptp(single["time_s"].to_numpy()[1:-1])) < 1e-6 * seconds
-        own_s = NINETY_TO_95 * detected.iteration.uncertainty_s / (1.0 if ruled else math.sqrt(count))
+        own_s = detected.iteration.uncertainty_s / (1.0 if ruled else math.sqrt(count))
         half_s = max(half_s or 0.0, own_s)
         if ruled and energy_j is not None:
             half_j = math.hypot(half_j or 0.0, own_s / seconds * energy_j)

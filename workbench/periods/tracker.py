@@ -210,7 +210,7 @@ class PeriodTracker:
         if found is None:
             return
         level = main(found)
-        if found.rhythm_sure and level is not None:
+        if found.main_sure and level is not None:
             self._take_up(found, level, self._memory.since(search.rows_from_s), now_s)
             return
         self.state = "none" if search.hopeless else "looking"
@@ -302,7 +302,7 @@ class PeriodTracker:
         rows = self._memory.since(locked.from_s)
         found = self._detect(buffer.frame(rows))
         level = main(found)
-        if level is None or not found.rhythm_sure:
+        if level is None or not found.main_sure:
             if not locked.lock.telling:  # an old answer is its only evidence
                 self._begin(max(locked.from_s, now_s - 30.0))
                 self._say(found.doubted(found.reason, found.longer_s))

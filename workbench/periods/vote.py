@@ -36,21 +36,23 @@ def vote(founds: Sequence[Periods]) -> Periods:
         founds: One answer of `find_periods` per GPU, at least one.
     """
     best = max(founds, key=_certainty)
-    if len(founds) == 1 or best.rhythm is None:
+    if len(founds) == 1 or best.main is None:
         return best
     for other in founds:
-        if other.role_sure and best.role_sure and not _same(other.rhythm, best.rhythm):
-            assert other.rhythm is not None
-            both = f"{best.rhythm.period_s:.3g} s and {other.rhythm.period_s:.3g} s"
+        if other.role_sure and best.role_sure and not _same(other.main, best.main):
+            assert other.main is not None
+            both = f"{best.main.period_s:.3g} s and {other.main.period_s:.3g} s"
             return replace(best, sure=False, cycle_sure=False, longer_s=0.0,
                            reason=f"the GPUs of the job do not agree: {both}")
     if best.role_sure:
         return best
-    shown = [level for found in founds for level in found.levels if _same(level, best.rhythm)]
-    if 2 * len(shown) <= len(founds) or fmean(level.rhythm for level in shown) < DETECTOR_PARAMS.role_sure:
+    shown = [level for found in founds for level in found.levels if _same(level, best.main)]
+    if 2 * len(shown) <= len(founds):
+        return best
+    if fmean(level.period_confidence for level in shown) < DETECTOR_PARAMS.role_sure:
         return best
     # only GPUs with this level: other answers would refer to another of their levels
-    agreed = [(found, found.rhythm) for found in founds if found.rhythm and _same(found.rhythm, best.rhythm)]
+    agreed = [(found, found.main) for found in founds if found.main and _same(found.main, best.main)]
     owner, level = max(agreed, key=lambda each: each[1].confidence)
     role = sum(each.role for each in shown if each.name == level.name) / len(shown)
     least = DETECTOR_PARAMS.cycle_sure if level.name == "cycle" else DETECTOR_PARAMS.role_sure
@@ -60,8 +62,8 @@ def vote(founds: Sequence[Periods]) -> Periods:
 
 
 def _certainty(found: Periods) -> tuple[bool, bool, float, float]:
-    level = found.rhythm
-    return (found.role_sure, found.rhythm_sure, level.rhythm if level else 0.0,
+    level = found.main
+    return (found.role_sure, found.main_sure, level.period_confidence if level else 0.0,
             level.confidence if level else 0.0)
 
 

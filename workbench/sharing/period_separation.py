@@ -36,7 +36,7 @@ class PeriodEstimate:
     weights: tuple[float, ...]
 
 
-def alone_rhythm(trace: pl.DataFrame) -> PeriodEstimate:
+def alone_period(trace: pl.DataFrame) -> PeriodEstimate:
     """The iteration of a job that had the GPU to itself. Raises MeasurementError where the power does not
     show it.
     """
@@ -51,7 +51,7 @@ def alone_rhythm(trace: pl.DataFrame) -> PeriodEstimate:
     tones = np.arange(1, harmonics.MOST + 1) / level.period_s
     strengths = _strength(time_s, power_w, tones)
     weights = tuple((strengths / strengths.sum()).tolist())
-    return PeriodEstimate(level.period_s, level.uncertainty_s / 1.645 / level.period_s, weights)
+    return PeriodEstimate(level.period_s, level.uncertainty_s / 1.96 / level.period_s, weights)
 
 
 def beside(trace: pl.DataFrame, alone: PeriodEstimate, label: str) -> PeriodEstimate:

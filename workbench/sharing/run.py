@@ -262,7 +262,7 @@ class SharingRun:
             SharedJob(
                 child.label, child.command_line, "hung" if number in found.hung else child.outcome(),
                 found.memory_bytes.get(number), str(child.log),
-                child.source or ("power" if number in found.watcher.rhythms else ""),
+                child.source or ("power" if number in found.watcher.alone_periods else ""),
             )
             for number, child in enumerate(found.children)
         )

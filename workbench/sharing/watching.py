@@ -17,7 +17,7 @@ from ..measurement.meter import Meter
 from ..measurement.recorder import Recorder, as_trace
 from .children import JobProcess
 from .comparing import FEWEST, Stage, counts, disturbed, edges
-from .period_separation import PeriodEstimate, alone_rhythm, beside, require_distinct
+from .period_separation import PeriodEstimate, alone_period, beside, require_distinct
 
 Array = np.ndarray[Any, Any]
 UPDATES = 5.0  # of the energy sensor that a block spans at least
@@ -47,7 +47,7 @@ class Watcher:
         self.recorder: Recorder = meter.recorder
         self.uuid = meter.devices[0].uuid
         self.clock = meter.clock
-        self.rhythms: dict[int, PeriodEstimate] = {}  # of jobs without marks, found while they ran alone
+        self.alone_periods: dict[int, PeriodEstimate] = {}  # of jobs without marks
 
     # the machine's monotonic clock, on which marks are reported, and the device's
 
@@ -127,13 +127,13 @@ class Watcher:
         made = {job: count[:, job].sum() for job in marked}
         found = {job: float(seconds.sum() / many) for job, many in made.items() if many > 0}
         for job in unmarked:
-            rhythm = self._rhythm(job, interval)
+            alone = self._alone(job, interval)
             require_distinct(
-                self.children[job].label, rhythm.seconds,
+                self.children[job].label, alone.seconds,
                 [(self.children[other].label, each) for other, each in found.items()],
             )
-            count[:, job], error[job] = seconds / rhythm.seconds, rhythm.relative_error
-            found[job] = rhythm.seconds
+            count[:, job], error[job] = seconds / alone.seconds, alone.relative_error
+            found[job] = alone.seconds
         return Stage(interval.members, seconds[use], energy_j[use], count[use], energy_error, tuple(error))
 
     def comparable(self, interval: Interval) -> bool:
@@ -166,17 +166,17 @@ class Watcher:
             return energy_j, float(error_j / used_j) if used_j > 0 else 0.0
         return energy_j, whole.uncertainty_j / whole.energy_j
 
-    def _rhythm(self, job: int, interval: Interval) -> PeriodEstimate:
+    def _alone(self, job: int, interval: Interval) -> PeriodEstimate:
         trace = as_trace(self.recorder.rows(self.uuid, interval.from_s, interval.to_s))
         if interval.members == (job,):
-            self.rhythms[job] = alone_rhythm(trace)
-            return self.rhythms[job]
-        if job not in self.rhythms:
+            self.alone_periods[job] = alone_period(trace)
+            return self.alone_periods[job]
+        if job not in self.alone_periods:
             label = self.children[job].label
             raise MeasurementError(
                 f"the iterations of {label} alone are not known; call workbench.step() in it"
             )
-        return beside(trace, self.rhythms[job], self.children[job].label)
+        return beside(trace, self.alone_periods[job], self.children[job].label)
 
     def _names(self, interval: Interval) -> str:
         return " and ".join(self.children[job].label for job in interval.members)

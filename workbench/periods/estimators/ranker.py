@@ -48,7 +48,7 @@ class Roles(NamedTuple):
     """
 
     iteration: Array
-    rhythm: Array
+    any_role: Array
     cycle: Array
 
     def of(self, k: int) -> str:
@@ -58,7 +58,7 @@ class Roles(NamedTuple):
     def confidence(self, k: int, name: str) -> float:
         """The probability that a candidate has a role."""
         if name == "micro-step":
-            return max(0.0, float(self.rhythm[k] - self.iteration[k] - self.cycle[k]))
+            return max(0.0, float(self.any_role[k] - self.iteration[k] - self.cycle[k]))
         return float((self.iteration if name == "iteration" else self.cycle)[k])
 
 
@@ -90,8 +90,9 @@ class Ranker:
         return np.hstack([features, np.column_stack(beside), rivals(periods_s, *beside)])
 
     def uncertainty(self, doubts: list[float]) -> float:
-        """Half width of a 90 % interval of a period, as a share of it (`Precise.doubts`)."""
-        return self.wider * float(np.exp(self._predict(ERROR, np.array([doubts]))[0]))
+        """Half width of the 95 % interval of a period, as a share of it (`Precise.doubts`)."""
+        ninety = self.wider * float(np.exp(self._predict(ERROR, np.array([doubts]))[0]))
+        return ninety * 1.96 / 1.645  # the quantiles of a normal distribution
 
     def _predict(self, name: str, features: Array) -> Array:
         return np.asarray(self.boosters[name].predict(features, num_threads=1))

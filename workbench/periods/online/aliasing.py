@@ -116,10 +116,10 @@ def with_counter(found: Periods, rows: Array) -> Periods:
     """Periods detected in a recorder's rows, checked against the energy counter. A period without support in
     the counter is doubted. A period whose only doubt was a beat becomes sure with its support.
     """
-    level = found.rhythm
+    level = found.main
     if level is None:
         return found
-    if found.rhythm_sure:
+    if found.main_sure:
         beat = check_aliasing(rows, level.period_s, guarded=False)
         return found.doubted(beat) if beat else found
     if found.reason.startswith(SUSPECTED) and rows["time_s"][-1] - rows["time_s"][0] >= 4 * level.period_s:

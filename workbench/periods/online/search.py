@@ -111,23 +111,23 @@ class Search:
         self._coming = agreed = False
         if level is not None:
             agreed = any(same(level.period_s, guess) for guess in self._guesses[-3:])
-            self._coming = agreed or level.rhythm >= DETECTOR_PARAMS.level
+            self._coming = agreed or level.period_confidence >= DETECTOR_PARAMS.level
             if self._coming and not found.sure:
                 self._wait(now_s, PARAMS.coming)
             span_s = rows["time_s"][-1] - rows["time_s"][0]
             # A long trace may contain an earlier period, with more of the readings: the newer half must
             # agree.
-            if found.rhythm_sure and span_s > 6 * level.period_s and (not agreed or span_s > 30):
+            if found.main_sure and span_s > 6 * level.period_s and (not agreed or span_s > 30):
                 half = main(self.detect(buffer.frame(rows[rows["time_s"] > rows["time_s"][-1] - span_s / 2])))
                 agreed = half is not None and same(half.period_s, level.period_s)
             self._guesses = (*self._guesses[-5:], level.period_s)
-            if level.rhythm >= DETECTOR_PARAMS.level:
-                found = found if found.rhythm_sure else aliasing.with_counter(found, rows)
+            if level.period_confidence >= DETECTOR_PARAMS.level:
+                found = found if found.main_sure else aliasing.with_counter(found, rows)
                 early = self._doubt_early(found, level, rows, now_s)
                 if early is not None:
                     return early
         if level is None or not self._enough(found, level, now_s):
-            self._misses = 0 if found.rhythm_sure else self._misses + 1
+            self._misses = 0 if found.main_sure else self._misses + 1
             # A few seconds are too short for the answer "aperiodic".
             hopeless_s = PARAMS.hopeless_s if found.longer_s == 0 else PARAMS.rarest_s
             self.hopeless = self._misses >= 3 and now_s - self.from_s > hopeless_s
@@ -146,7 +146,7 @@ class Search:
         """Whether an answer may be followed: a sure iteration immediately, a period of uncertain role once
         more data did not determine its role.
         """
-        if found.sure or not found.rhythm_sure:
+        if found.sure or not found.main_sure:
             return found.sure
         return now_s - self.from_s >= PARAMS.role_periods * level.period_s
 
@@ -254,4 +254,4 @@ class Search:
 
 def main(periods: Periods) -> DetectedPeriod | None:
     """The level to follow: a sure period, else the iteration, else the level of highest confidence."""
-    return periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm
+    return periods.main if periods.main_sure else periods.iteration or periods.main

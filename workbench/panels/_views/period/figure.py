@@ -13,7 +13,7 @@ from .model import PeriodView
 DECADES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
-def rhythm(picture: Picture, view: PeriodView, number: int) -> None:
+def draw_period(picture: Picture, view: PeriodView, number: int) -> None:
     """Draw the period of GPU `number` at the end of a picture."""
     picture.y += 4
     picture.sentences([view.headline, *view.details])
@@ -32,7 +32,7 @@ def rhythm(picture: Picture, view: PeriodView, number: int) -> None:
 def described(view: PeriodView, number: int) -> list[list[dict[str, Any]]]:
     """The same without words, for a browser."""
     picture = Picture("")
-    rhythm(picture, view, number)
+    draw_period(picture, view, number)
     return picture.described()
 
 

@@ -109,7 +109,7 @@ class PeriodFollower:
 
             periods = detect(trace)
         known = settled if number == busiest else None
-        if not periods.rhythm_sure and (known is None or not known.summary.count):
+        if not periods.main_sure and (known is None or not known.summary.count):
             self._update(end_s, last=True)
             if self.view.sure:  # the result for the last part, after a change
                 return
@@ -134,7 +134,7 @@ class PeriodFollower:
         # On the device's clock; the pauses in the notes are drawn.
         periods = replace(tracker.periods, notes=())
         since_s = max(self.start_s, now_s - WINDOW_S)
-        if periods.rhythm_sure and math.isfinite(tracker.since_s):
+        if periods.main_sure and math.isfinite(tracker.since_s):
             since_s = max(since_s, tracker.since_s)  # the part before had another period
         new = period_view(
             self.recorder.trace(uuid, since_s, now_s), periods, start_s=self.start_s,

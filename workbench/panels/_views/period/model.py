@@ -93,7 +93,7 @@ def period_view(
 
     marked = known is not None and known.summary.source == "marks"
     chosen = level or (_marked(known.summary, known.frame) if known is not None and marked else None)
-    chosen = chosen or (periods.rhythm if periods.rhythm_sure else periods.iteration or periods.rhythm)
+    chosen = chosen or (periods.main if periods.main_sure else periods.iteration or periods.main)
     spectrum = _table(fold.spectrum(trace, points=280), "period_s", "amplitude")
     if chosen is None:
         return PeriodView(*_no(periods, looking), spectrum=spectrum)
@@ -117,7 +117,7 @@ def period_view(
         waits = f"this sensor is too slow to show where in {format_seconds(chosen.period_s)} the GPU waits"
     details = [_counts(summary), waits, *periods.notes]
     headline = _headline(periods, chosen, summary, looking)
-    known_one = periods.rhythm_sure or marked
+    known_one = periods.main_sure or marked
     if not known_one and level is None:  # a guess is not drawn like a detected period
         details, frame, idle = list(periods.notes), frame.clear(), None
         if whole.height < FEWEST_ITERATIONS or late.height < FEWEST_READINGS:
@@ -174,7 +174,7 @@ def _headline(periods: Periods, level: DetectedPeriod, summary: IterationSummary
         if summary.energy_j is not None:
             joules = f" and {format_energy(summary.energy_j, summary.energy_uncertainty_j)}"
         return f"One {level.name} takes {format_seconds(seconds, error_s)}{joules}, {sure}"
-    if periods.rhythm_sure and level is periods.rhythm:
+    if periods.main_sure and level is periods.main:
         each_j = next((each.each_j for each in summary.levels if each.name == "cycle"), None)
         joules = "" if each_j is None else f", {format_energy(each_j, None)} per cycle"
         return f"Period {format_seconds(level.period_s, level.uncertainty_s)}{joules}; {_role(periods)}"

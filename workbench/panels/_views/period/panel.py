@@ -25,7 +25,7 @@ from ..._core.live import LivePanel, Message, script
 from ..._core.svg import titled
 from ..power.series import MOST_ROWS, Series, packed, rows_of, thin
 from ..power.svg import TraceLine, trace_picture
-from .figure import rhythm
+from .figure import draw_period
 from .follower import message
 from .model import OWN, PeriodView, period_view
 
@@ -120,7 +120,7 @@ class PeriodPanel(LivePanel):
         end_s = float(series.rows[-1, 0]) if len(series.rows) else 1.0
         line = TraceLine(number, self.names[number], series.rows, series.seconds)
         picture = trace_picture(self.title(), [line], (), end_s, self.view.spans)
-        rhythm(picture, self.view, number)
+        draw_period(picture, self.view, number)
         return picture.svg()
 
     def title(self) -> str:

@@ -26,7 +26,7 @@ from ..._core import theme
 from ..._core.live import LivePanel, Message, script
 from ..._core.persistent import answered, captioned
 from ..._core.svg import Picture, titled
-from ..period.figure import rhythm
+from ..period.figure import draw_period
 from ..period.follower import PeriodFollower, PeriodMessage
 from .conditions import conditions
 from .model import MOST_MARKS, WatchedGpu, named_phases
@@ -80,7 +80,7 @@ class PowerView(LivePanel):
         self._result: dict[str, str] = {}  # HTML, when it has ended
         self._settled: SegmentedIterations | None = None
         self.follows = period  # until it fails
-        self._rhythm = PeriodFollower(recorder, self.devices, self.start_s)
+        self._follower = PeriodFollower(recorder, self.devices, self.start_s)
         super().__init__(live=True)
 
     # for the caller
@@ -98,7 +98,7 @@ class PowerView(LivePanel):
     def end(self) -> None:
         self.refuse_limits()
         super().end()
-        self._rhythm.end()
+        self._follower.end()
 
     def settle(self, found: SegmentedIterations) -> None:
         """Show these iterations in the picture, as the report does, and the phases that a training named."""
@@ -119,7 +119,7 @@ class PowerView(LivePanel):
         with self._lock:
             try:
                 if self.follows:
-                    self._rhythm.conclude(self._end_s, self._settled)
+                    self._follower.conclude(self._end_s, self._settled)
             except Exception as error:
                 self._lose(error)
             self.drain()
@@ -143,8 +143,8 @@ class PowerView(LivePanel):
         if not self._filled():
             return captioned("", result, self._problem)
         below = self._trace(only=COLUMNS[3:], heading=False)
-        if self.follows and self._rhythm.number is not None:
-            rhythm(below, self._rhythm.view, self._rhythm.number)
+        if self.follows and self._follower.number is not None:
+            draw_period(below, self._follower.view, self._follower.number)
         power = self._trace(only=COLUMNS[1:2], heading=isinstance(result, str)).svg()
         return captioned(power, result, self._problem, below.svg() + more)
 
@@ -156,12 +156,12 @@ class PowerView(LivePanel):
             if self._end_s is None:
                 self.drain()
             picture = self._trace()
-            if self.follows and self._rhythm.number is not None:
-                rhythm(picture, self._rhythm.view, self._rhythm.number)
+            if self.follows and self._follower.number is not None:
+                draw_period(picture, self._follower.view, self._follower.number)
             return picture.svg()
 
     def _trace(self, **parts: Any) -> Picture:
-        spans = self._rhythm.view.spans if self.follows else ()
+        spans = self._follower.view.spans if self.follows else ()
         lines = [gpu.line for gpu in self._gpus]
         return trace_picture(self.title(), lines, self._marks, self._elapsed_s(), spans,
                              iteration_s=self._iteration_s() or 0.0, **parts)
@@ -195,8 +195,8 @@ class PowerView(LivePanel):
             "slider": self._set_power_limit is not None, "marks": self._mark_rows(),
             "follows": self.follows, "result": self._result or None, **self._numbers(),
         }
-        known = self.follows and self._rhythm.number is not None
-        period = self._rhythm.message(whole=True) if known else None
+        known = self.follows and self._follower.number is not None
+        period = self._follower.message(whole=True) if known else None
         return _message(header, [gpu.series.rows for gpu in self._gpus], period)
 
     def changes(self) -> Message | None:
@@ -206,7 +206,7 @@ class PowerView(LivePanel):
         new, marks = self._gather(), self._mark_rows()
         before, self._marks_sent = self._marks_sent, marks
         self._watch_recorder()
-        period = self._rhythm.message(whole=self._end_s is not None) if self._followed() else None
+        period = self._follower.message(whole=self._end_s is not None) if self._followed() else None
         if self._end_s is None and marks == before and period is None and not any(map(len, new)):
             return None
         header = {"kind": "news", **({"marks": marks} if marks != before else {}), **self._numbers()}
@@ -223,10 +223,10 @@ class PowerView(LivePanel):
                 self._stop()
         elif kind == "follow":
             with self._lock:
-                self._rhythm.choose(int(content["gpu"]))
+                self._follower.choose(int(content["gpu"]))
         elif kind == "level":
             with self._lock:
-                self._rhythm.choose_level(str(content["name"]))
+                self._follower.choose_level(str(content["name"]))
         elif kind == "limit" and self._set_power_limit is not None:
             self._change_limit(self._set_power_limit, content["uuids"], float(content["watts"]))
 
@@ -241,14 +241,14 @@ class PowerView(LivePanel):
         if not self.follows or self._end_s is not None:
             return self.follows
         try:
-            return self._rhythm.update(self.recorder.clock())
+            return self._follower.update(self.recorder.clock())
         except Exception as error:  # the power is shown anyway
             self._lose(error)
             return False
 
     def _lose(self, error: Exception) -> None:
         """Continue without the period part."""
-        self._rhythm.end()
+        self._follower.end()
         self.follows = False
         self.report_error(f"the iterations are no longer followed: {describe_error(error)}")
 
