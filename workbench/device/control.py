@@ -262,7 +262,7 @@ class Control:
                 if size is not None and size not in job.space.batch_sizes:
                     have = ", ".join(str(each) for each in job.space.batch_sizes)
                     raise UsageError(
-                        f"batch size {size} is not one of those of '{job.name}': {have}; nothing was changed"
+                        f"batch size {size} is not one of those of '{job.label}': {have}; nothing was changed"
                     )
             text: tuple[str, ...] = (self._settle(),) if lease.owes(self.device.uuid) else ()
             text += self._make_way()
@@ -422,7 +422,7 @@ class Control:
             job.choose(size, limit_w if limit_w in job.space.power_limits_w else None)
         where = "it is in workbench.chosen.batch_size"
         if jobs:
-            names = " and ".join(f"'{job.name}'" for job in jobs)
+            names = " and ".join(f"'{job.label}'" for job in jobs)
             where += f", and the next recurrence of {names} takes it"
         return (f"batch size {size} cannot change inside a job that runs: {where}",)
 

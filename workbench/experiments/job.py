@@ -50,7 +50,7 @@ class RecurringJob(Suggesting):
     """A job that is run again and again.
 
     Args:
-        name: Of the job; everybody who uses it shares its history.
+        label: Of the job; everybody who uses it shares its history.
         batch_sizes: Allowed ones.
         default: Your own choice, where the first run starts; the largest where None.
         objective: What to minimise: a name ("energy", "edp", "ed2p", "zeus", "time"), an `Objective`, or
@@ -72,7 +72,7 @@ class RecurringJob(Suggesting):
         accept_changes: Go on where the history has other batch sizes.
         retries: Runs that `attempts` and `run` make for one recurrence at most, those that run out of memory
             included. Three that trained without success end it sooner.
-        warm_start: Begin a profile of limits with what tuned runs and sweeps of this name have measured.
+        warm_start: Begin a profile of limits with what tuned runs and sweeps of this label have measured.
 
     Raises:
         UsageError: no batch size, a default that is not one of them, an eta outside 0..1, a history with
@@ -83,7 +83,7 @@ class RecurringJob(Suggesting):
 
     @checked
     def __init__(
-        self, name: str, batch_sizes: Sequence[int], default: int | None = None,
+        self, label: str, batch_sizes: Sequence[int], default: int | None = None,
         objective: Objective | float | str = 0.5, *, eta: float | None = None,
         storage: str | Path | optuna.storages.BaseStorage | None = None,
         target: float | None = None, higher_is_better: bool = True, max_epochs: int = 100,
@@ -98,7 +98,7 @@ class RecurringJob(Suggesting):
             raise UsageError(f"retries={retries} runs nothing; give 1 or more")
         objective = with_eta(objective, eta, 0.5)
         sizes = tuple(sorted(set(batch_sizes)))
-        self.name, self.higher_is_better, self.retries = name, higher_is_better, retries
+        self.label, self.higher_is_better, self.retries = label, higher_is_better, retries
         self.warm_start = warm_start
         ranks = current_ranks()
         if meter is None and gpus is None:
@@ -122,7 +122,7 @@ class RecurringJob(Suggesting):
                 "be minimised: objective=0"
             )
         self.study = JobStudy(
-            name, space, self._objective(objective),
+            label, space, self._objective(objective),
             storage=storage if storage is not None else _paths.home()[0] / "recurring.db",
             policy=policy, seed=seed, accept_changes=accept_changes,
         )
@@ -216,7 +216,7 @@ class RecurringJob(Suggesting):
         self.study.check_reachable()
         follows = "so this recurrence is lost" if lost >= MOST_RUNS else "and the next call goes on from here"
         raise MeasurementError(
-            f"{runs} runs of '{self.name}' in a row did not reach their target, {follows}; "
+            f"{runs} runs of '{self.label}' in a row did not reach their target, {follows}; "
             "run the job again, allow more epochs, or lower the target"
         )
 
@@ -226,7 +226,7 @@ class RecurringJob(Suggesting):
         A batch size that does not fit the memory is noted, and another one is tried; every other error of the
         training goes through.
         """
-        with ProgressLine(f"Recurring job {self.name}") as progress:
+        with ProgressLine(f"Recurring job {self.label}") as progress:
             for number, run in enumerate(self.attempts(), 1):
                 limit = "" if run.power_limit_w is None else f" at {run.power_limit_w:g} W"
                 progress.tell(0.0, f"attempt {number}: batch size {run.batch_size}{limit}")
@@ -259,7 +259,7 @@ class RecurringJob(Suggesting):
         self.study.unblock(batch_size)
 
     def __repr__(self) -> str:
-        return f"RecurringJob {self.name}: {self.history().height} attempts"
+        return f"RecurringJob {self.label}: {self.history().height} attempts"
 
     def _repr_html_(self) -> str:
         space = self.space
@@ -273,7 +273,7 @@ class RecurringJob(Suggesting):
             "attempts": runs,
         }
         simulated = any(device.simulated for device in self.meter.devices)
-        return _html.facts(f"Recurring job {self.name}", known, simulated=simulated)
+        return _html.facts(f"Recurring job {self.label}", known, simulated=simulated)
 
     # GPUs
 

@@ -34,7 +34,7 @@ SETTLED_S = 2.0  # after a moment, what its energy is reported to be changes no 
 class JobContext(Protocol):
     """The interface of a job to its recurrences; `RecurringJob` is one."""
 
-    name: str
+    label: str
     meter: Meter
     study: JobStudy
     notes: list[str]
@@ -83,7 +83,7 @@ class JobRun(Suggesting):
 
     def __repr__(self) -> str:
         state = "not begun" * (not self.entered) or self.stop_reason or f"{self.epochs:g} epochs"
-        return f"attempt of {self.job.name} at batch size {self.batch_size}: {state}"
+        return f"attempt of {self.job.label} at batch size {self.batch_size}: {state}"
 
     def _repr_html_(self) -> str:
         known = {
@@ -91,7 +91,7 @@ class JobRun(Suggesting):
             "epochs": self.epochs, "metric": self.metric, "reached": self.reached,
             "stop_reason": self.stop_reason, "notes": self.notes, "measurement": self.measurement,
         }
-        return _html.facts(f"{self.purpose.capitalize()} of {self.job.name}", known)
+        return _html.facts(f"{self.purpose.capitalize()} of {self.job.label}", known)
 
     def __enter__(self) -> JobRun:
         if self.entered:
@@ -99,7 +99,7 @@ class JobRun(Suggesting):
         self.entered = True
         self._notebook = _Steps(self._meter, self._on_step)
         try:
-            self._window = self._meter.open(f"{self.job.name} {self.batch_size}")
+            self._window = self._meter.open(f"{self.job.label} {self.batch_size}")
             self._settled = (self._window.start_s, 0.0)
             self._begin_limits()
         except BaseException:
@@ -228,10 +228,10 @@ class JobRun(Suggesting):
 
     def _known(self, among: Sequence[float]) -> tuple[tuple[float, float, float], ...]:
         """What tuned runs and sweeps of this job know of its limits, as a profile takes it."""
-        devices, name = self._meter.devices, self.job.name
+        devices, label = self._meter.devices, self.job.label
         if not (self.job.warm_start and devices):
             return ()
-        known, reading_note = known_limits(name, devices[0], self.batch_size, among)
+        known, reading_note = known_limits(label, devices[0], self.batch_size, among)
         if reading_note:
             self.reason = "; ".join(filter(None, (self.reason, reading_note)))
             self.attempt = self.job.study.update(self.attempt, reason=self.reason)
@@ -311,14 +311,14 @@ class JobRun(Suggesting):
             self.notes.append("the profile of power limits was not finished")
 
     def _keep(self) -> None:
-        """What an epoch takes at each power limit, for tuned cells and sweeps of this name."""
+        """What an epoch takes at each power limit, for tuned cells and sweeps of this label."""
         costs = {
             Setting(power_limit_w=limit_w): (epoch_s, epoch_s * power_w)
             for limit_w, epoch_s, power_w in self.attempt.profile if limit_w > 0
         }
         if costs:
             gpu = self._meter.devices[0]
-            observe("a recurring job", self.job.name, gpu, costs, unit="epoch", batch_size=self.batch_size)
+            observe("a recurring job", self.job.label, gpu, costs, unit="epoch", batch_size=self.batch_size)
 
     def _state(self, error: BaseException | None) -> str:
         if error is not None:

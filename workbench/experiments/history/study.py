@@ -42,7 +42,7 @@ class JobStudy:
     """The study of one recurring job.
 
     Args:
-        name: Of the job, and of the study.
+        label: Of the job, and of the study.
         space: The choices.
         objective: What to minimise; may be changed at any time.
         storage: An Optuna storage, its URL, or the path of an SQLite file.
@@ -56,14 +56,14 @@ class JobStudy:
     """
 
     def __init__(
-        self, name: str, space: Space, objective: Objective, *,
+        self, label: str, space: Space, objective: Objective, *,
         storage: str | Path | optuna.storages.BaseStorage,
         policy: BatchSizePolicy | str | optuna.samplers.BaseSampler = "knowledge-gradient",
         seed: int | None = None, accept_changes: bool = False,
     ) -> None:
         import optuna
 
-        self.name, self.space, self.objective = name, space, objective
+        self.label, self.space, self.objective = label, space, objective
         self.policy: BatchSizePolicy = (
             OptunaPolicy(policy) if isinstance(policy, optuna.samplers.BaseSampler) else make_policy(policy)
         )
@@ -71,7 +71,7 @@ class JobStudy:
         self.ledger = AttemptLedger(space)
         self.url = "memory://" if isinstance(storage, optuna.storages.BaseStorage) else storage_url(storage)
         with translate_storage_errors(self.url):
-            self.study, self._storage = open_study(name, storage)
+            self.study, self._storage = open_study(label, storage)
         self._trials: dict[int, optuna.Trial] = {}  # that this object has begun, by number
         self._check(accept_changes)
         self.close_stale()
@@ -139,12 +139,12 @@ class JobStudy:
         if batch_size not in self.space.batch_sizes:
             have = ", ".join(str(size) for size in self.space.batch_sizes)
             raise UsageError(
-                f"batch size {batch_size} is not one of those of '{self.name}': {have}; name it among its "
+                f"batch size {batch_size} is not one of those of '{self.label}': {have}; name it among its "
                 "batch_sizes"
             )
         if power_limit_w is not None and power_limit_w not in self.space.power_limits_w:
             have = ", ".join(f"{limit_w:g}" for limit_w in self.space.power_limits_w) or "none"
-            raise UsageError(f"power limit {power_limit_w:g} W is not one of those of '{self.name}': {have}")
+            raise UsageError(f"power limit {power_limit_w:g} W is not one of those of '{self.label}': {have}")
         with translate_storage_errors(self.url):
             if power_limit_w is None:
                 evidence = self.evidence()
@@ -341,15 +341,15 @@ class JobStudy:
             if not ours and (kept is not None or trials):
                 names = sorted({name for trial in trials for name in trial.params})
                 raise StoreError(
-                    f"the study '{self.name}' in {self.url} is not one of a recurring job: "
-                    f"{len(trials)} trials with {', '.join(names) or 'no parameters'}; choose another name "
+                    f"the study '{self.label}' in {self.url} is not one of a recurring job: "
+                    f"{len(trials)} trials with {', '.join(names) or 'no parameters'}; choose another label "
                     "or another storage. Nothing was changed"
                 )
             if ours and kept["batch_sizes"] != sizes and not accept_changes:
                 raise UsageError(
-                    f"the study '{self.name}' was made with the batch sizes {shown(kept['batch_sizes'])}, "
+                    f"the study '{self.label}' was made with the batch sizes {shown(kept['batch_sizes'])}, "
                     f"and now they are {sizes}; go on with accept_changes=True (runs at others stay in the "
-                    "history and are not used), or choose another name. Nothing was changed"
+                    "history and are not used), or choose another label. Nothing was changed"
                 )
             if not ours or kept["batch_sizes"] != sizes:
                 self.study.set_user_attr(KEY, {"batch_sizes": sizes})

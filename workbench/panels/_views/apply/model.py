@@ -245,7 +245,7 @@ class Applier:
         followed = self.control.follow(self._last)
         if followed is not None and (self.followed is None or followed.after_w is not None):
             self.followed = followed
-        jobs = [job.name for job in self.jobs]
+        jobs = [job.label for job in self.jobs]
         self.view = view(self.controls, self.chosen, self.followed, jobs=jobs, done=self._log)
 
     @property

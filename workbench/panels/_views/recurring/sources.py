@@ -21,7 +21,7 @@ class Studied:
         self._job = job if isinstance(job, RecurringJob) else None
         self.history = job.study if isinstance(job, RecurringJob) else job
         self._run = run
-        self.name = job.name
+        self.name = job.label
         gpus = self._job.meter.devices if self._job else ()
         named = "simulated" in (self.history.space.gpu or "")
         self.simulated = named or any(gpu.simulated for gpu in gpus)
