@@ -451,7 +451,7 @@ class _Watcher:
             view = tuner.view()
             if view.saved is not None:
                 self.said = (view.saved.energy_j, view.saved.uncertainty_j)
-            self.probes, self.refused = view.probes.height, view.refused
+            self.probes, self.refused = view.trials.height, view.refused
             self.events = [(round(at_s, 1), words) for at_s, words in view.events[-60:]]
             if view.choice is not None:
                 keys = ("time_ratio", "time_sd", "energy_ratio", "energy_sd")

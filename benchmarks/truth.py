@@ -233,7 +233,7 @@ class Watcher:
                 "refused": view.refused,
                 "source": view.period_source,
                 "period_s": view.period_s,
-                "trials": view.probes.height,
+                "trials": view.trials.height,
                 "settled_s": view.settled_s,
                 "events": [(round(at_s, 1), text) for at_s, text in view.events],
             }

@@ -131,7 +131,7 @@ def tuning(tried: list[dict[str, Any]] = TRIED, **changes: Any) -> TuningView:
         "current": Setting(sm_clock_mhz=1200, mem_clock_mhz=9000),
         "choice": CHOICE,
         "belief": PLANE,
-        "probes": pl.DataFrame(tried, schema=PROBES),
+        "trials": pl.DataFrame(tried, schema=PROBES),
         "spent_s": 34.0,
         "spent_j": 1250.0,
     }
@@ -388,7 +388,7 @@ def test_a_new_view_gets_everything_and_then_only_changes() -> None:
     assert ("drawing" in content, buffers) == (False, [])
     assert later(panel) is None  # nothing is new
 
-    tuner.current_view = replace(tuner.current_view, probes=pl.DataFrame([*TRIED, probe(HIGHEST, 1.01, 1.0)], schema=PROBES))
+    tuner.current_view = replace(tuner.current_view, trials=pl.DataFrame([*TRIED, probe(HIGHEST, 1.01, 1.0)], schema=PROBES))
     content, buffers = later(panel) or ({}, [])
     text = [layer for layer in content["drawing"]["figure"][0][0]["layers"] if layer["kind"] == "text"]
     assert {"1", "2", "3"} <= {text for layer in text for text in layer["rows"]["text"]}

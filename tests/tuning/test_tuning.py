@@ -297,7 +297,7 @@ def test_gpoeos_search_runs_in_the_same_loop(lab: Callable[..., Lab]) -> None:
     tuner = here.tuner(search="gpoeo", over="clocks")
     here.train(tuner, 700, until=lambda t: t.state == "watch")
     assert tuner.state == "watch", tuner.log.events
-    assert tuner.result.probes >= 3
+    assert tuner.result.trials >= 3
     tuner.end()
     assert here.as_found
 
@@ -358,7 +358,7 @@ def test_the_default_setting_is_measured_again_now_and_then(lab: Callable[..., L
     here = lab()
     tuner = here.tuner()
     here.train(tuner, 1500)
-    probes = tuner.view().probes
+    probes = tuner.view().trials
     checks = probes.filter(probes["kind"] == "re-check")
     assert checks.height >= 2
     assert checks["time_ratio"].to_numpy() == pytest.approx(1.0, abs=0.03)
@@ -378,18 +378,18 @@ def test_another_job_is_noticed_and_tuned_and_the_first_is_known_when_it_comes_b
     here.until(tuner, "watch")
     here.train(tuner, 30, seed=2)
     first = job_of(tuner).choice
-    probes = tuner.result.probes
+    probes = tuner.result.trials
     here.train(tuner, 300, workload="squad", batch_size=32)
     assert any("job has changed" in text for _, text in tuner.log.events)
     assert tuner.state == "watch", tuner.log.events
     assert len(tuner.log.accounts.accounts) == 2
     assert tuner.result.retuned == 1
-    assert tuner.result.probes > probes
-    probes = tuner.result.probes
+    assert tuner.result.trials > probes
+    probes = tuner.result.trials
     here.train(tuner, 120, seed=5)
     assert any("earlier job again" in text for _, text in tuner.log.events), tuner.log.events
     assert len(tuner.log.accounts.accounts) == 2
-    assert tuner.result.probes <= probes + 3
+    assert tuner.result.trials <= probes + 3
     assert job_of(tuner).choice.setting.sm_clock_mhz == pytest.approx(first.setting.sm_clock_mhz, abs=60)
     tuner.end()
     assert here.as_found
@@ -439,7 +439,7 @@ def test_a_check_that_checkpoints_draw_out_is_a_sight_of_the_job(lab: Callable[.
     tuner = here.tuner(max_slowdown=0.05)
     here.train(tuner, 1700, workload="squad", batch_size=4, checkpoint_every=100)
     assert tuner.result.retuned == 0, tuner.log.events
-    assert tuner.view().probes["kind"].is_in(["re-check"]).any()
+    assert tuner.view().trials["kind"].is_in(["re-check"]).any()
     tuner.end()
 
 
@@ -592,7 +592,7 @@ def test_an_interrupt_leaves_nothing_behind(lab: Callable[..., Lab]) -> None:
     with pytest.raises(KeyboardInterrupt):
         cell()
     assert here.as_found
-    assert tuning.result.probes >= 1
+    assert tuning.result.trials >= 1
 
 
 def test_a_counter_that_does_not_move_is_said(lab: Callable[..., Lab]) -> None:
@@ -677,10 +677,10 @@ def test_a_person_can_pause_step_and_hold(lab: Callable[..., Lab]) -> None:
     here.train(tuner, 20)
     assert tuner.view().paused
     assert "paused" in tuner.text
-    before = tuner.view().probes.height
+    before = tuner.view().trials.height
     tuner.step_once()
     here.train(tuner, 25)
-    assert tuner.view().probes.height > before
+    assert tuner.view().trials.height > before
     assert tuner.view().paused
     tuner.hold_here()
     here.train(tuner, 20)
@@ -701,12 +701,12 @@ def test_hold_here_holds_the_best_measured_setting_within_the_bound(lab: Callabl
     here.until(tuner, "search")
     for _ in range(60):
         here.train(tuner, 10)
-        if tuner.state != "search" or tuner.view().probes.filter(pl.col("energy_ratio") < 0.95).height:
+        if tuner.state != "search" or tuner.view().trials.filter(pl.col("energy_ratio") < 0.95).height:
             break
     tuner.hold_here()
     here.train(tuner, 20)
     tuning = tuner.view()
-    within = tuning.probes.filter(pl.col("time_ratio") <= 1.1, pl.col("outcome") == "kept")
+    within = tuning.trials.filter(pl.col("time_ratio") <= 1.1, pl.col("outcome") == "kept")
     best = within.row(within["energy_ratio"].arg_min(), named=True)  # type: ignore[arg-type]
     assert best["energy_ratio"] < 0.95
     assert tuning.current.sm_clock_mhz == best["sm_clock_mhz"]
@@ -748,7 +748,7 @@ def test_a_view_can_be_had_in_every_state(lab: Callable[..., Lab]) -> None:
     assert {"time_ratio", "energy_ratio", "p_allowed"} <= set(view.belief.columns)
     assert view.saved is not None
     assert view.settled_s is not None
-    assert tuner.view().probes.head(view.probes.height).equals(view.probes)
+    assert tuner.view().trials.head(view.trials.height).equals(view.trials)
     assert latest() is tuner
     tuner.end()
 

@@ -61,14 +61,14 @@ class TuningView(HtmlFacts):
         paused: Whether the tuner waits to be resumed.
         belief: `ClockSearch.belief()`: what the search expects of every setting; None before there is a
             search.
-        probes: One row per trial, in order (`PROBES`); ratios are to the baseline, `cost_s` and `cost_j` its
+        trials: One row per trial, in order (`PROBES`); ratios are to the baseline, `cost_s` and `cost_j` its
             total time and energy.
         choice: The best known setting.
         current: The current setting of the GPU.
         period_s: Length of an iteration at the default setting, 95 % half width `period_uncertainty_s`.
         period_source: "marks", "power", "counter", "rate" or empty.
         iterations: Counted since the tuner began.
-        spent_s, spent_j: Time and energy of tuning itself: settling, probes and baselines.
+        spent_s, spent_j: Time and energy of tuning itself: settling, trials and baselines.
         saved: The saving so far; None before any stretch has a baseline.
         settled_s, settled_iterations: When the setting was first held, since the tuner began.
         events: (seconds since the tuner began, words), newest last.
@@ -90,7 +90,7 @@ class TuningView(HtmlFacts):
     current: Setting = field(default_factory=Setting)
     choice: Choice | None = None
     belief: pl.DataFrame | None = None
-    probes: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PROBES))
+    trials: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PROBES))
     period_s: float | None = None
     period_uncertainty_s: float | None = None
     period_source: str = ""
@@ -115,7 +115,7 @@ class TuningResult(HtmlFacts):
         setting: The last held setting; None if there was none.
         saved: See `Saved`; None where no baseline was measured.
         settled_s, settled_iterations: Until a setting was first held.
-        probes: How many were made, baselines and re-checks included.
+        trials: How many were made, baselines and re-checks included.
         spent_s, spent_j: Time and energy of tuning itself.
         retuned: How often the job had changed.
         reason: Why it was refused, or where it stood.
@@ -130,7 +130,7 @@ class TuningResult(HtmlFacts):
     settled_s: float | None = None
     settled_iterations: int | None = None
     source: str = ""
-    probes: int = 0
+    trials: int = 0
     spent_s: float = 0.0
     spent_j: float = 0.0
     retuned: int = 0

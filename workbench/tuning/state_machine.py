@@ -155,7 +155,7 @@ class Tuner:
             state=self.state, text=self.text, paused=request.paused, label=request.label,
             over=request.over, objective=objective_name(request.objective),
             max_slowdown=request.max_slowdown, refused=self.refused, saved=book.saved(),
-            probes=log.probes.frame, period_source=log.source, elapsed_s=log.elapsed_s,
+            trials=log.probes.frame, period_source=log.source, elapsed_s=log.elapsed_s,
             iterations=round(log.iterations), spent_s=book.spent_s, spent_j=book.spent_j,
             settled_s=log.settled_s, settled_iterations=log.settled_iterations, events=tuple(log.events),
             model=log.model, **known,

@@ -82,7 +82,7 @@ def knob_of(setting: Setting, knob: str) -> float | None:
 
 def drawing(tuning: TuningView) -> Drawing:
     """The drawing of a tuner."""
-    table, probes = surface(tuning.belief), probes_of(tuning.probes)
+    table, probes = surface(tuning.belief), probes_of(tuning.trials)
     bound = None if tuning.max_slowdown is None else 100 * tuning.max_slowdown
     default = SettingMark("default", tuning.reference, 0.0, 0.0)
     chosen, choice = tuning.choice, None

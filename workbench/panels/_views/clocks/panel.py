@@ -188,7 +188,7 @@ def _draws_alike(a: TuningView, b: TuningView) -> bool:
     )
     return one == other and all(
         x is y or (x is not None and y is not None and x.equals(y))
-        for x, y in ((a.belief, b.belief), (a.probes, b.probes))
+        for x, y in ((a.belief, b.belief), (a.trials, b.trials))
     )
 
 

@@ -99,7 +99,7 @@ def details(tuning: TuningView) -> list[str]:
     lines = []
     if tuning.choice is not None:
         lines.append(choice_text(tuning.choice, tuning))
-    count = 0 if tuning.probes is None else sum(kind == "probe" for kind in tuning.probes["kind"])
+    count = 0 if tuning.trials is None else sum(kind == "probe" for kind in tuning.trials["kind"])
     if tuning.spent_s:
         probes = f", {count} trial{'s' * (count != 1)}" if count else ""
         spent = f"{format_duration(tuning.spent_s)} and {format_energy(tuning.spent_j, None)}"
