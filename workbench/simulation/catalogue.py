@@ -141,7 +141,13 @@ def add(card: Card) -> Card:
 
 @lru_cache
 def individual(card: Card, dynamic: float, leakage: float, heat: float) -> Card:
-    """One GPU of a model, whose dynamic power, leakage and temperatures differ from the model's by factors.
+    """One GPU of a model.
+
+    Args:
+        card: The model.
+        dynamic: Factor of its dynamic power.
+        leakage: Factor of its idle, gap and static power.
+        heat: Factor of its idle temperature, and of its rise with power.
     """
     return replace(
         card, dynamic=dynamic, idle_w=card.idle_w * leakage, gap_w=card.gap_w * leakage,
