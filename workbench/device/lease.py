@@ -130,21 +130,23 @@ class Lease:
                 changed.append((share, before))
         return tuple(shown)
 
-    def put(self, setting: Setting) -> None:
-        """Apply a whole setting: knobs that it does not name are restored, and the GPUs stay held.
+    def put(self, setting: Setting | Sequence[Setting]) -> None:
+        """Apply a whole setting, or one to each GPU: knobs that it does not name are restored, and the GPUs
+        stay held.
 
         Raises:
             DeviceError: as `apply`; the GPUs that answer then have their original settings.
         """
+        wanted = [setting] * len(self._shares) if isinstance(setting, Setting) else [*setting]
         with _guard:
-            asked = setting != Setting()
-            if all(share.current == setting and (share.holds or not asked) for share in self._shares):
+            pairs = [*zip(self._shares, wanted, strict=True)]
+            if all(share.current == each and (share.holds or each == Setting()) for share, each in pairs):
                 return
             try:
-                for share in self._shares:
-                    share.drop(_named(share.current) - _named(setting))
-                if asked:
-                    self.apply(setting)
+                for share, each in pairs:
+                    share.drop(_named(share.current) - _named(each))
+                if any(each != Setting() for each in wanted):
+                    self.apply(wanted)
             except DeviceError:
                 for share in self._shares:
                     with contextlib.suppress(DeviceError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ class TunedGpus:
         meter: Measures these GPUs and no others.
         space: The settings.
         current: Their current setting; `Setting()` is each original setting.
+        reductions: Lower SM clocks (MHz) of some GPUs, by UUID, at each setting.
 
     Raises:
         UsageError: several models, or nothing to choose.
@@ -77,6 +79,7 @@ class TunedGpus:
                 )
         self._due: Setting | None = None  # what the driver was too busy for
         self.current = Setting()
+        self.reductions: dict[Setting, dict[str, int]] = {}
         self._lease = Lease(devices, who="tuner")
         self._arrival = Arrival(devices, recorder)
         try:
@@ -173,7 +176,7 @@ class TunedGpus:
             return
         reached = Setting()
         try:
-            self._lease.put(self._due)
+            self._lease.put(self._each(self._due))
             reached, self._due = self._due, None
         except Transient:
             raise
@@ -186,6 +189,28 @@ class TunedGpus:
                 iteration_s = found.iteration_s if found is not None else 0.0
                 self._arrival.begin(self.current, reached, self.devices[0].clock(), iteration_s)
             self.current = reached
+
+    def reduce(self, clocks_mhz: dict[str, int]) -> None:
+        """Lower clocks of some GPUs, by UUID, at the present setting; none restores them.
+
+        Raises:
+            DeviceError: as `put`.
+        """
+        self.reductions[self.current] = clocks_mhz
+        self.put(self.current)
+
+    def _each(self, setting: Setting) -> list[Setting]:
+        """The setting of each GPU at a setting of the job."""
+        lower = self.reductions.get(setting, {})
+        return [replace(setting, sm_clock_mhz=lower.get(each.uuid, setting.sm_clock_mhz))
+                for each in self.devices]
+
+    def sm_clocks_mhz(self, setting: Setting) -> tuple[int, ...]:
+        """SM clocks that may be set on all GPUs at a setting; none where clocks are not to be changed."""
+        if self.space.max_sm_clock_mhz is None or self._request.over == "power":
+            return ()
+        clocks = self.devices[0].limits.sm_clocks_mhz
+        return tuple(clocks.get(setting.mem_clock_mhz or max(clocks, default=0), ()))
 
     def own(self, setting: Setting) -> Setting:
         """The reference is the original setting, under any name in a search."""

@@ -16,6 +16,7 @@ from ..search.clocks.posterior import SettingPosterior
 from ..search.objective import Objective, resolve_objective
 from . import choice
 from .accounts import Counted
+from .balance import Balance
 from .change_detection import PARAMS as WATCH_PARAMS
 from .change_detection import ForeignProcessMonitor, IdleMonitor, ModelWatch, PowerLevelDetector
 from .detect_iterations import DetectedIterations, untrusted
@@ -101,6 +102,7 @@ class TunedJob:
         self.decide_s, self.decide_every_s = -math.inf, self.params.stretch_s  # about the held setting
         self.watch = ModelWatch(min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
         self.check_s, self.check_every_s = -math.inf, self.params.first_check_s
+        self.balance = Balance(work.gpus, self.ends_s, self.log.note)
         self.read(first)
         self.choice: Choice
         self.choose()
@@ -241,6 +243,20 @@ class TunedJob:
         ratio, sd, energy_ratio = self.belief.ratios(setting)
         iteration_s, power_w = ratio * self.baseline.iteration_s, self.baseline.power_w * energy_ratio / ratio
         return level.observe(now_s, iteration_s, power_w, max(sd, 0.5 * self.params.known_sd))
+
+    def ends_s(self, from_s: float, to_s: float) -> np.ndarray:
+        """Ends of iterations between two times; none where the job does not report them."""
+        return self.source.since(from_s, to_s) if isinstance(self.source, Marked) else np.empty(0)
+
+    def rebalance(self, now_s: float) -> bool:
+        """Reduce clocks of GPUs that wait, or restore them; returns whether anything was changed."""
+        clocks_mhz = self.balance.change(now_s)
+        if clocks_mhz is None:
+            return False
+        self.cut(now_s, "held")
+        self.gpus.reduce(clocks_mhz)
+        self.watch = ModelWatch(self.watch.tolerance)  # the same job at another power
+        return True
 
     def count(self, now_s: float) -> list[Counted]:
         """Stretches at the held setting whose energy is known by now."""

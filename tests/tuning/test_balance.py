@@ -1,0 +1,91 @@
+"""GPUs that wait for the slowest GPU of their job get lower clocks, and the job is not slower."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import workbench
+from workbench.jobs.records import GpuWait, JobWaiting
+from workbench.measurement import session as sessions
+from workbench.records import Setting
+from workbench.simulation import machine as machines
+from workbench.simulation.ranks import DataParallelJob
+from workbench.tuning import balance
+from workbench.tuning.balance import reduced_clocks
+from workbench.tuning.state_machine import Tuner
+
+CLOCKS = tuple(range(1410, 210, -15))
+
+
+def seen(*waits_s: float | None, iteration_s: float = 0.3, error_s: float = 0.0, known: bool = True) -> JobWaiting:
+    gpus = tuple(GpuWait(f"GPU-{n}", "A100", n, wait_s=each, wait_uncertainty_s=error_s, sm_clock_mhz=1410.0)
+                 for n, each in enumerate(waits_s))
+    return JobWaiting(iteration_s, 0.0, 100, gpus, known=known)
+
+
+def test_a_gpu_that_waits_runs_as_slowly_as_it_can_without_being_the_last() -> None:
+    clocks = reduced_clocks(seen(0.03, 0.0), CLOCKS, {})
+    assert clocks == {"GPU-0": 1275}
+    assert 1410 / 1275 * 0.27 <= 0.3
+
+
+def test_only_the_sure_part_of_a_wait_is_used_and_an_unknown_one_is_not() -> None:
+    assert reduced_clocks(seen(0.03, 0.0, error_s=0.015), CLOCKS, {}) == {"GPU-0": 1350}
+    assert reduced_clocks(seen(0.03, 0.0, error_s=0.04), CLOCKS, {}) == {}
+    assert reduced_clocks(seen(None, None, known=False), CLOCKS, {}) == {}
+    assert reduced_clocks(seen(0.03, 0.0), (), {}) == {}
+
+
+def test_a_clock_that_was_reduced_is_reduced_further() -> None:
+    assert reduced_clocks(seen(0.0, 0.03), CLOCKS, {"GPU-1": 1200}) == {"GPU-1": 1080}
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_tuned_job_with_a_straggler(monkeypatch: pytest.MonkeyPatch, wrong: bool) -> None:
+    """The true waits in place of those from power, which a stepped clock shows too coarsely."""
+    session = workbench.simulate("4xA100", stepped=True)
+    machine = machines.attached()
+    assert machine is not None
+    job = DataParallelJob("imagenet", 256, gpu=range(4), straggler=(2, 1.25), iterations=700, evaluate=False)
+    looks = []
+
+    def true_waits(traces, ends_s):  # type: ignore[no-untyped-def]
+        done = [each for each in job.exchanges if each.end_s and ends_s[0] < each.end_s < ends_s[-1]]
+        waits_s = np.mean([each.wait_s for each in done], axis=0)
+        clocks = [trace["sm_clock_mhz"].mean() for trace in traces.values()]
+        looks.append(waits_s)
+        if wrong:
+            waits_s = waits_s + np.array([0.0, 0.0, 0.1, 0.0])  # it is the last, and would be slowed down
+        each = [GpuWait(uuid, "", n, wait_s=float(waits_s[n] - waits_s.min()), wait_uncertainty_s=0.002,
+                        sm_clock_mhz=clocks[n]) for n, uuid in enumerate(traces)]
+        lengths = np.diff(ends_s)
+        return JobWaiting(float(lengths.mean()), 1.96 * lengths.std() / len(lengths) ** 0.5, len(lengths),
+                          tuple(each), known=True)
+
+    monkeypatch.setattr(balance, "waiting", true_waits)
+    tuner = Tuner(session.meter, model=False, over="clocks", max_slowdown=0.05)
+    before = [device.setting() for device in session.meter.devices]
+    clocks_mhz: list[tuple[int | None, ...]] = []
+    with workbench.measure("job"):
+        for _ in job:
+            workbench.step()
+            tuner.advance()
+            clocks_mhz.append(tuple(device.setting().sm_clock_mhz for device in session.meter.devices))
+    result = tuner.end()
+    assert looks
+    texts = [text for _, text in result.events]
+    assert any("lower clocks for GPUs that wait" in text for text in texts), texts
+    assert [device.setting() for device in session.meter.devices] == before
+    print(texts, clocks_mhz[-1], looks, result.saved, result.setting)
+    straggler = {clocks[2] for clocks in clocks_mhz[-50:]}
+    if wrong:
+        assert any("the job became slower" in text for text in texts), texts
+    else:
+        assert all(clocks[n] is not None and clocks[n] < 1410 for clocks in clocks_mhz[-20:] for n in (0, 1, 3))
+        assert looks[-1].max() < looks[0].max()
+        assert straggler
+    assert result.saved is not None and result.saved.slowdown < 0.05
+
+
+assert Setting
