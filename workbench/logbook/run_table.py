@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -96,6 +96,7 @@ def _note(row: Mapping[str, Any], tag: str) -> str:
         parts.append(f"mean of {row['repeats']} runs")
     if row["energy_j"] is None:
         parts += list(row["notes"] or ())[:1]
+    parts += [note for note in row["notes"] or () if note.startswith("job of ")]
     parts += [note.partition(":")[0] for gpu in row["gpus"] or () for note in decisive_notes(gpu["notes"])
               if "setting changed" not in note]  # which its own column shows
     return "; ".join(dict.fromkeys(parts))
@@ -125,8 +126,11 @@ def texts(found: Iterable[Mapping[str, str]]) -> tuple[tuple[str, ...], list[tup
 def as_text(found: Iterable[Mapping[str, str]]) -> str:
     """Rows as lines for a terminal."""
     heads, cells = texts(found)
-    if not cells:
-        return EMPTY
+    return as_columns(heads, cells) if cells else EMPTY
+
+
+def as_columns(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """A table in columns of equal width."""
     widths = [max(len(cell) for cell in column) for column in zip(heads, *cells, strict=True)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
              for line in (heads, *cells)]
