@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import _processes
 from ..device import driver, selection
-from ..errors import DeviceError, listed
+from ..errors import DeviceError, describe_error, listed
 from ..logbook.quantities import format_energy
 from ..logbook.store import Store
 from ..measurement.energy_estimate import EnergyTimeline
@@ -32,8 +32,16 @@ def job_of(meter: Meter, window: Window, measurement: Measurement) -> JobMeasure
     Args:
         meter: The one that measured it.
         window: Closed, perhaps still going on.
-        measurement: Of this window.
+        measurement: Of this window. A failure here becomes one of its notes.
     """
+    try:
+        return _job_of(meter, window, measurement)
+    except Exception as error:
+        note = f"the ranks of this job could not be combined ({describe_error(error)})"
+        return JobMeasurement(replace(measurement, notes=(*measurement.notes, note)), notes=(note,))
+
+
+def _job_of(meter: Meter, window: Window, measurement: Measurement) -> JobMeasurement:
     assert window.end_s is not None
     within_s = window.start_s, window.end_s
     processes = of_children(meter.clock, *within_s)
@@ -51,7 +59,8 @@ def job_of(meter: Meter, window: Window, measurement: Measurement) -> JobMeasure
         for each, used in zip(processes, gpus, strict=True)
     ]
     ranks = [_with_energy(each, ranks, timelines, within_s[0]) for each in ranks]
-    notes = notes_of(ranks, measurement, world_sizes(processes))
+    elsewhere = any((each.facts.get("nodes") or 1) > 1 for each in processes)  # other nodes have other ranks
+    notes = notes_of(ranks, measurement, [] if elsewhere else world_sizes(processes))
     name = processes[0].facts["host"] if processes else socket.gethostname()
     whole = replace(measurement, notes=(*measurement.notes, *notes))
     order = sorted(ranks, key=lambda each: (math.inf if each.rank is None else each.rank, each.started_s))

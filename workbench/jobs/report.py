@@ -6,9 +6,8 @@ import html
 from collections.abc import Sequence
 
 from .._html import table
-from ..logbook.quantities import format_duration, format_energy, format_seconds
+from ..logbook.quantities import as_columns, format_duration, format_energy, format_seconds
 from ..logbook.report import CARD, line
-from ..logbook.run_table import as_columns
 from ..tariff import significant
 from .records import JobMeasurement, JobNode, Rank
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
 
 from .._html import MOST_ROWS, table
 from ..tariff import significant
-from .quantities import MOST_SETTINGS, format_duration, format_energy, gpu_names
+from .quantities import MOST_SETTINGS, as_columns, format_duration, format_energy, gpu_names
 from .report import decisive_notes
 
 SHOWN = MOST_ROWS
@@ -127,14 +127,6 @@ def as_text(found: Iterable[Mapping[str, str]]) -> str:
     """Rows as lines for a terminal."""
     heads, cells = texts(found)
     return as_columns(heads, cells) if cells else EMPTY
-
-
-def as_columns(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """A table in columns of equal width."""
-    widths = [max(len(cell) for cell in column) for column in zip(heads, *cells, strict=True)]
-    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
-             for line in (heads, *cells)]
-    return "\n".join(lines)
 
 
 class RunLog(pl.DataFrame):
