@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .cells import Options
 
 if TYPE_CHECKING:
+    from workbench.jobs.records import JobMeasurement
     from workbench.periods.segment import SegmentedIterations
     from workbench.records import Measurement, Window
     from workbench.tuning.driver import TunerThread
@@ -106,6 +107,7 @@ class Running:
         """End ("ok", "error" or "interrupted"), store and show; `again` runs it once more, and returns
         whether the run succeeded.
         """
+        from workbench.jobs.combine import job_of
         from workbench.measurement.repeats import repeated, with_iterations
 
         remarks = [remark] if remark else []
@@ -127,11 +129,13 @@ class Running:
                 with contextlib.suppress(Exception):  # a note less, and no cell ends of it
                     notes += self._meter.waste(windows[-1], whole)
                 whole = replace(whole, kind="tuned cell" if self._tuned else "cell", notes=tuple(notes))
+                job = job_of(self._meter, windows[-1], whole)
+                whole = job.measurement if job.ranks else whole
                 if self._view is not None and found is not None:
                     self._view.settle(found)
                 if self._options.output:
                     self._magics.shell.user_ns[self._options.output] = whole
-                self._keep_and_show(whole, windows[-1], found, remarks)
+                self._keep_and_show(whole, windows[-1], found, remarks, job)
             except (Exception, KeyboardInterrupt) as error:
                 why = str(error) or "it was interrupted twice"
                 self._magics.say(f"the measurement of this cell was lost: {why}")
@@ -209,21 +213,28 @@ class Running:
         return self._session.restore() if self._cell else []
 
     def _keep_and_show(
-        self, whole: Measurement, window: Window, found: SegmentedIterations | None, remarks: list[str]
+        self, whole: Measurement, window: Window, found: SegmentedIterations | None, remarks: list[str],
+        job: JobMeasurement,
     ) -> None:
         """Store the result and show it, on top of the picture if there is a live view."""
         from IPython.display import display
 
+        from workbench.errors import StoreError
+        from workbench.jobs.combine import keep_job
+        from workbench.jobs.report import tables
         from workbench.logbook.report import Report
         from workbench.logbook.store import Store
         from workbench.measurement.session import keep
 
-        frame = found.frame if found is not None and found.summary.count else None
-        remarks += keep(whole, window, self._meter, Store(), frame, kind=whole.kind)
+        frame, store = found.frame if found is not None and found.summary.count else None, Store()
+        remarks += keep(whole, window, self._meter, store, frame, kind=whole.kind)
+        with contextlib.suppress(StoreError):  # whose reason `keep` has given
+            keep_job(store, job)
         against = self._against_last_run(whole)
         if self._view is None and self._quiet and not remarks:
             return
-        shown = Report(whole, self._magics.tariff, remarks=remarks, against=against)
+        shown = Report(whole, self._magics.tariff, remarks=remarks, against=against,
+                       tables=tables(job) if job.ranks else ())
         if self._view is None:
             display(shown)
         else:

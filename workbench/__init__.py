@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .experiments.recurrence import JobRun
     from .experiments.sweep import Sweep, sweep
     from .experiments.workloads import example_training
+    from .jobs.reading import read_job
     from .logbook.log_readers import read_log
     from .logbook.statement import EnergyStatement, report, verify
     from .logbook.waste import waste
@@ -81,8 +82,8 @@ __all__ = [
     "RecurringJob", "SegmentedIterations", "Setting", "SharingResult", "Sweep", "TrackedLoop",
     "Tuning", "TuningResult", "WorkbenchError", "best_configuration", "compare", "devices",
     "example_training", "find_periods", "frontier", "gpu_control", "gpu_settings", "iterations_of",
-    "log_to", "measure", "open_device", "phase", "read_log", "report", "share", "show", "simulate",
-    "step", "sweep", "trace_of", "track", "tune", "verify", "waste", "work",
+    "log_to", "measure", "open_device", "phase", "read_job", "read_log", "report", "share", "show",
+    "simulate", "step", "sweep", "trace_of", "track", "tune", "verify", "waste", "work",
 ]
 
 _NAMES = {  # by module
@@ -94,6 +95,7 @@ _NAMES = {  # by module
     "experiments.recurrence": "JobRun",
     "experiments.sweep": "Sweep sweep",
     "experiments.workloads": "example_training",
+    "jobs.reading": "read_job",
     "logbook.log_readers": "read_log",
     "logbook.statement": "EnergyStatement report verify",
     "logbook.waste": "waste",

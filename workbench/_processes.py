@@ -76,6 +76,15 @@ def started_at(pid: int) -> str:
     return "running"
 
 
+def age_s(pid: int) -> float:
+    """How long ago a process started (s); 0 where that is not known."""
+    try:
+        started_s = int(started_at(pid)) / os.sysconf("SC_CLK_TCK")
+        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - started_s, 0.0)
+    except (ValueError, AttributeError, OSError):
+        return 0.0
+
+
 def _proc_is_ours() -> bool:
     """Whether there is a /proc and it shows the processes of this PID namespace."""
     try:

@@ -16,7 +16,6 @@ A framework is imported when its class is first asked for, never before.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sized
 from contextlib import AbstractContextManager
 from importlib import import_module
@@ -48,12 +47,9 @@ class _Hooks:
         self._run, self._metric = run, metric
         self._calls = work.calls
         self._ended = False  # the epoch that is under way is not a whole one
-        self._made_in, self._child_path = os.getpid(), marks.child_path()
 
     def _training_begins(self) -> None:
         """The first iteration starts here."""
-        if os.getpid() != self._made_in:
-            marks.report_child(self._child_path)
         marks.begin()
 
     def _did(self, amounts: Mapping[str, float]) -> None:

@@ -1,5 +1,5 @@
-"""The command line: `workbench run [--tune] -- python train.py`, `workbench profile-gpu`, `share`, `log`,
-`report`, `verify`, `waste`, `serve-metrics`, `gpus`, `notebooks`, `lab`.
+"""The command line: `workbench run [--tune] -- python train.py`, `workbench job`, `profile-gpu`, `share`,
+`log`, `report`, `verify`, `waste`, `serve-metrics`, `gpus`, `notebooks`, `lab`.
 """
 
 from __future__ import annotations
@@ -93,13 +93,27 @@ def _parser() -> argparse.ArgumentParser:
         "workbench run --label night --gpus 0,1 -- ./train.sh    # two GPUs, under a name",
         "workbench run --tune --max-slowdown 5 -- ./train.sh     # the cheapest setting within 5 %",
         "workbench run --simulate A100 --json m.json -- ./job    # simulated, for a script",
+        "workbench run --job-dir /shared/a -- torchrun train.py  # on each node; then workbench job",
     )
     run.add_argument("--label", default="", help="name of the measurement in the log")
     run.add_argument("--simulate", metavar="CARDS",
                      help="simulated GPUs, by name, for the command too: A100,V100 or 8xA100")
+    run.add_argument("--job-dir", type=Path, metavar="DIR",
+                     help="write a log of this node to a directory that all nodes of the job share")
+    run.add_argument("--job-id", default="", metavar="ID",
+                     help="name of the job there (default: that of torchrun, Slurm or MPI)")
     json_option(run, named=True)
     cells.add_measuring(run)
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
+    job = commands.add(
+        "job", _job, "show a job of several GPUs or nodes, with its ranks",
+        "workbench job /shared/a                 # merge the logs of its nodes",
+        "workbench job /shared/a --job-id 4711   # one of several jobs in the directory",
+        "workbench job train.py                  # a label of the log",
+    )
+    job.add_argument("where", metavar="DIR|LABEL", help="directory of --job-dir, or a label or id of the log")
+    job.add_argument("--job-id", default="", metavar="ID", help="the job (default: all in the directory)")
+    json_option(job)
     add_log_commands(commands)
     profile = commands.add(
         "profile-gpu", _profile_gpu, "measure a GPU's response to clocks and power limits (half an hour)",
@@ -261,6 +275,9 @@ def _share(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from .jobs import combine
+    from .jobs.node_log import NodeLog
+    from .jobs.report import details
     from .logbook import report
     from .logbook.store import Store
     from .measurement import session
@@ -289,30 +306,59 @@ def _run(arguments: argparse.Namespace) -> int:
             tuning = TunerThread(Tuner(meter, uuids=uuids, label=label, **options))
             restored.callback(tuning.end)
         window = meter.open(label)
+        node_log = None
+        if arguments.job_dir is not None:
+            node_log = NodeLog(arguments.job_dir, meter, window, arguments.job_id, say=_note)
         status = signals.run(command)
         try:
+            if node_log is not None:
+                node_log.end()
             window = meter.close(window)
             restored.close()
             measurement = meter.measure(window, outcome=_outcome(status))
             found = meter.count(window, measurement, detect_periods=arguments.period)
-            measurement = with_iterations(measurement, found)
+            job = combine.job_of(meter, window, with_iterations(measurement, found))
+            if node_log is not None:
+                node_log.write(job, window, found, measurement.outcome)
+            measurement = job.measurement
             notes = [] if tuning is None else [tuning.tuner.end().text]
             with contextlib.suppress(Exception):  # a note less, and no measurement lost
                 notes += meter.waste(window, measurement)
             _note(*notes)
             measurement = replace(measurement, notes=(*measurement.notes, *notes))
             _tell(measurement, meter.why, status)
+            for row in details(job):
+                print(f"    {row}", file=sys.stderr)
             frame = found.frame if found is not None and found.summary.count else None
             kind = "command" if tuning is None else "tuned command"
             _note(*session.keep(measurement, window, meter, Store(), frame, kind=kind))
+            combine.keep_job(Store(), job)
             tuned = {} if tuning is None else {"tuning": tuning.tuner.end().as_dict()}
-            write_json(arguments, {**report.as_dict(measurement), **tuned})
+            write_json(arguments, {
+                **report.as_dict(measurement), "job": combine.as_dict(job), **tuned})
         # whoever waits for the command needs its status, whatever became of the measurement
         except BaseException as error:
             with contextlib.suppress(OSError):
                 _note(f"the measurement was lost: {describe_error(error)}")
         del hold
     return 128 - status if status < 0 else status
+
+
+def _job(arguments: argparse.Namespace) -> int:
+    """Show jobs; 1 where one did not end well, or energy is missing."""
+    from .jobs.combine import as_dict
+    from .jobs.reading import read_job, read_jobs
+    from .logbook import report
+
+    if arguments.job_id or not Path(arguments.where).is_dir():
+        jobs = {arguments.job_id: read_job(arguments.where, arguments.job_id)}
+    else:
+        jobs = read_jobs(arguments.where)
+    print(*jobs.values(), sep="\n\n")
+    write_json(arguments, {"jobs": [
+        {"job": name, **report.as_dict(job.measurement), **as_dict(job)} for name, job in jobs.items()]})
+    return int(any(job.measurement.outcome != "ok" or job.measurement.energy_j is None
+                   for job in jobs.values()))
 
 
 def _note(*messages: str) -> None:

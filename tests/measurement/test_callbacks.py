@@ -167,20 +167,25 @@ def test_tests_and_predictions_are_phases(
     assert notebook.phases == [Phase(kind, 2.0, 5.0)]
 
 
-def test_a_training_in_a_child_process_is_a_note(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:
+def test_a_training_in_a_child_process_is_counted(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:
     double(monkeypatch, "lightning.pytorch", "Callback")
     hook = callbacks.LightningCallback()
-    for in_child in (True, False):
-        with workbench.measure("fit") as result:
-            machine.step(1.0)
-            if in_child:
-                if not (child := os.fork()):
-                    try:
-                        hook.on_train_start(SimpleNamespace(global_step=0), None)
-                    finally:
-                        os._exit(0)
-                os.waitpid(child, 0)
-        assert ("ddp_spawn" in " ".join(result.measurement.notes)) == in_child
+    monkeypatch.setattr(marks, "_shared", None)
+    with workbench.measure("fit") as result:
+        machine.step(1.0)
+        if not (child := os.fork()):
+            try:
+                hook.on_train_start(SimpleNamespace(global_step=0), None)
+                for step in range(1, 6):
+                    machine.step(1.0)
+                    hook.on_train_batch_end(SimpleNamespace(global_step=step), None, batch=[[0]] * 4)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+    found = result.measurement.iterations
+    assert found is not None
+    assert (found.count, found.source, found.time_s) == (5, "marks", pytest.approx(1.0))
+
 
 
 def test_keras_marks_batches_and_validation(monkeypatch: pytest.MonkeyPatch, notebook: MarkRecorder) -> None:

@@ -11,8 +11,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
-from ..errors import DeviceError, UsageError
+from ..errors import DeviceError, SimulationError, UsageError
 from ..simulation.replay import SUFFIX
+from ..simulation.state import MachineState
 from .protocol import Device
 
 VARIABLE, DEFAULT = "WORKBENCH_DRIVER", "workbench.device.nvml"
@@ -76,6 +77,15 @@ def current() -> Driver:
         if name == DEFAULT:
             raise
         raise UsageError(f"{VARIABLE}={name} names no module that can be imported: {error}") from error
+
+
+def stepped_clock() -> Callable[[], float] | None:
+    """The clock of the environment's simulated machine where it moves in steps; else None."""
+    try:
+        state = MachineState(os.environ[SIMULATED])
+    except (KeyError, OSError, SimulationError):
+        return None
+    return state.now_s if state.header("stepped") else None
 
 
 def read_only(knob: str = "") -> str:

@@ -6,13 +6,16 @@ UUID of a running CUDA, or refused: measuring the wrong GPU is worse than an err
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..errors import UnknownGpu, listed
 from .driver import Identity
 
+CUDA_VARIABLES = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 _PCI = re.compile(r"^([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(\.[0-7])?$", re.IGNORECASE)
 
 
@@ -99,6 +102,14 @@ def _torch_uuids() -> list[str]:
         return []
 
 
+def torch_uuid() -> str | None:
+    """The UUID of the GPU that a running torch uses in this thread; None where it runs no CUDA."""
+    with contextlib.suppress(Exception):
+        uuids = _torch_uuids()
+        return uuids[sys.modules["torch"].cuda.current_device()] if uuids else None
+    return None
+
+
 # what tells a process its number among those that were started with it on this node, and how many these are
 _RANKS = (
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
@@ -138,3 +149,63 @@ def same_job(one: Mapping[str, str], other: Mapping[str, str], *, one_parent: bo
     return one_parent or any(
         all(one.get(name) and one.get(name) == other.get(name) for name in names) for names in _JOBS
     )
+
+
+# What launchers tell a process of a job: its number, how many there are, and the job's own name. A name that
+# torchrun gives by default ("none") is none.
+_JOB_RANKS = (
+    ("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+_JOB_NAMES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "PMI_JOBID", "MASTER_PORT")
+_JOB_NODES = ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES")
+
+
+def rank_facts(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Who a process is in its job: `rank`, `world_size`, `local_rank`, `restarts`, `nodes` and `job`; None,
+    or an empty name, where its launcher (torchrun, accelerate, mpirun, srun) does not tell.
+
+    >>> facts = rank_facts({"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8"})
+    >>> facts["rank"], facts["world_size"], facts["local_rank"], facts["job"]
+    (9, 16, 1, '')
+    """
+    def number(name: str) -> int | None:
+        return int(text) if (text := environment.get(name, "")).isdigit() else None
+
+    pairs = [(number(rank), number(size)) for rank, size in _JOB_RANKS]
+    rank, size = next(((rank, size) for rank, size in pairs if rank is not None and (size or 0) > 1),
+                      (None, None))
+    return {
+        "rank": rank, "world_size": size, "local_rank": local_rank(environment),
+        "restarts": number("TORCHELASTIC_RESTART_COUNT"),
+        "nodes": next((nodes for name in _JOB_NODES if (nodes := number(name))), None),
+        "job": job_name(environment),
+    }
+
+
+def job_name(environment: Mapping[str, str]) -> str:
+    """The job that a process belongs to; empty where that is not known. All its ranks have the same."""
+    for name in _JOB_NAMES:
+        if (found := environment.get(name, "none")) != "none":
+            return f"{environment.get('MASTER_ADDR', '')}:{found}" if name == "MASTER_PORT" else found
+    return ""
+
+
+def gpus_of_rank(
+    cuda: Mapping[str, str], local_rank: int | None, identities: Sequence[Identity]
+) -> tuple[str, ...]:
+    """The UUID (or MIG entry) of the GPU of another process of this machine; none where that is not known.
+
+    Args:
+        cuda: Its variables of `CUDA_VARIABLES`.
+        local_rank: Its number on this machine.
+        identities: The GPUs of this machine.
+    """
+    try:
+        known = visible(identities, cuda)
+    except UnknownGpu:
+        return ()
+    if len(known) > 1 and local_rank is not None and local_rank < len(known):
+        return (known[local_rank],)
+    return tuple(known) if len(known) == 1 else ()

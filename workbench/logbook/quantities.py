@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..tariff import significant, with_error
 
@@ -106,3 +106,11 @@ def gpu_names(names: Iterable[str]) -> str:
     listed = [name.removesuffix(" (simulated)") for name in names]
     return " + ".join(f"{listed.count(name)} x {name}" if listed.count(name) > 1 else name
                       for name in dict.fromkeys(listed))
+
+
+def as_columns(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """A table in columns of equal width."""
+    widths = [max(len(cell) for cell in column) for column in zip(heads, *cells, strict=True)]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
+             for line in (heads, *cells)]
+    return "\n".join(lines)

@@ -15,7 +15,7 @@ from .._html import table
 from ..errors import listed
 from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
-from .quantities import MOST_SETTINGS, SENSOR_ERROR, format_measured, format_seconds, gpu_names
+from .quantities import MOST_SETTINGS, SENSOR_ERROR, as_columns, format_measured, format_seconds, gpu_names
 from .quantities import format_duration as format_duration
 from .quantities import format_energy as format_energy
 from .work_rates import padding_share, rates
@@ -277,17 +277,19 @@ class Report:
         tariff: Price and carbon of a joule.
         remarks: Sentences shown with it.
         against: What changed against the last run of its label; empty for none.
+        tables: Heads and rows of further tables, as of the ranks of a job.
     """
 
     def __init__(
         self, measurement: Measurement, tariff: Tariff = NO_TARIFF, *, remarks: Sequence[str] = (),
-        against: str = "",
+        against: str = "", tables: Sequence[tuple[Sequence[str], Sequence[Sequence[str]]]] = (),
     ) -> None:
         self.measurement, self._tariff, self._remarks = measurement, tariff, tuple(remarks)
-        self._against = against
+        self._against, self._tables = against, tables
 
     def __repr__(self) -> str:
-        return "\n".join([line(self.measurement, self._tariff), *self._remarks])
+        parts = (as_columns(*each) for each in self._tables)
+        return "\n".join([line(self.measurement, self._tariff), *self._remarks, *parts])
 
     def answer(self) -> str:
         """The energy, warnings, and a table of several settings, as HTML."""
@@ -295,12 +297,12 @@ class Report:
 
     def details(self) -> str:
         """Tables and notes, as HTML."""
-        return details(self.measurement)
+        return "".join(table(*each) for each in self._tables) + details(self.measurement)
 
     def bundle(self, picture: str = "", more: str = "") -> dict[str, Any]:
         """Text, HTML and JSON, with a picture above the details, and `more` first in them."""
         shown = page(self.measurement, self._tariff, against=self._against, remarks=self._remarks,
-                     picture=picture, more=more)
+                     picture=picture, more=more + "".join(table(*each) for each in self._tables))
         return {"text/plain": repr(self), "text/html": shown, MIME: as_dict(self.measurement)}
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import polars as pl
 
 from .._html import MOST_ROWS, table
 from ..tariff import significant
-from .quantities import MOST_SETTINGS, format_duration, format_energy, gpu_names
+from .quantities import MOST_SETTINGS, as_columns, format_duration, format_energy, gpu_names
 from .report import decisive_notes
 
 SHOWN = MOST_ROWS
@@ -96,6 +96,7 @@ def _note(row: Mapping[str, Any], tag: str) -> str:
         parts.append(f"mean of {row['repeats']} runs")
     if row["energy_j"] is None:
         parts += list(row["notes"] or ())[:1]
+    parts += [note for note in row["notes"] or () if note.startswith("job of ")]
     parts += [note.partition(":")[0] for gpu in row["gpus"] or () for note in decisive_notes(gpu["notes"])
               if "setting changed" not in note]  # which its own column shows
     return "; ".join(dict.fromkeys(parts))
@@ -125,12 +126,7 @@ def texts(found: Iterable[Mapping[str, str]]) -> tuple[tuple[str, ...], list[tup
 def as_text(found: Iterable[Mapping[str, str]]) -> str:
     """Rows as lines for a terminal."""
     heads, cells = texts(found)
-    if not cells:
-        return EMPTY
-    widths = [max(len(cell) for cell in column) for column in zip(heads, *cells, strict=True)]
-    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
-             for line in (heads, *cells)]
-    return "\n".join(lines)
+    return as_columns(heads, cells) if cells else EMPTY
 
 
 class RunLog(pl.DataFrame):

@@ -4,6 +4,7 @@
     <home>/measurements/log-<n>.parquet                 many rows, when single files have become many
     <home>/traces/t-<unix time>-<id>.parquet            the trace behind it, all GPUs
     <home>/traces/i-<unix time>-<id>.parquet            its iterations, where there are any
+    <home>/jobs/<id>.json                               ranks and nodes of a job on several GPUs
     <home>/tags/<id>                                    words that its owner keeps with it
     <home>/observations/<kind>-<name>-<hash>.parquet    what a job has taken under several settings
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import json
 import math
 import re
 import stat
@@ -188,6 +190,25 @@ class Store:
         if frames:
             self._make_room()
         self._compact()
+
+    def save_job(self, measurement_id: str, document: Mapping[str, Any]) -> None:
+        """Keep what a job has beyond its measurement (`jobs.combine.as_dict`). Raises StoreError."""
+        path = self.directory / "jobs" / f"{measurement_id}.json"
+        try:
+            with _paths.replacing(path) as file:
+                file.write(json.dumps(document).encode())
+        except OSError as error:
+            raise StoreError(f"the ranks of the job could not be kept in {path.parent} "
+                             f"({_reason(error)})") from error
+
+    def job(self, measurement_id: str) -> dict[str, Any] | None:
+        """The document of `save_job`; None where there is none, or a damaged one."""
+        try:
+            found: dict[str, Any] = json.loads(
+                (self.directory / "jobs" / f"{measurement_id}.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        return found
 
     def log(self) -> pl.DataFrame:
         """All measurements, oldest first (`SCHEMA`). Damaged files are set aside; `messages` names which."""
@@ -468,8 +489,6 @@ def export(frame: pl.DataFrame, path: str | Path) -> Path:
             elif target.suffix == ".json":
                 frame.write_json(file)
             else:
-                import json
-
                 texts = [
                     pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], dtype=pl.String)
                     for name, kind in frame.schema.items() if kind.is_nested()

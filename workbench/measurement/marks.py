@@ -15,33 +15,33 @@ same GPUs. A thread without a window of its own marks every open window.
 
 from __future__ import annotations
 
+import atexit
 import bisect
 import contextlib
 import itertools
+import json
 import math
 import os
-import struct
+import shutil
+import socket
+import sys
 import tempfile
 import threading
 import time
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO
 
+from .._processes import age_s, started_at
+from ..device import driver, selection
 from ..errors import checked, shown
 from ..records import NO_MARKS, Marks, Phase, WorkDone
 
-# a file in which a process tells another one, which watches it, of its marks
+# a directory in which each process writes its marks, for the process that measures it (see `MarkWriter`)
 ENVIRONMENT_VARIABLE = "WORKBENCH_MARKS"
-# pid, what (place in KINDS, or BEGUN), from when to when on the machine's monotonic clock
-MARK_ROW = struct.Struct("<IIdd")
-# the second: a step that was seen, not reported
-KINDS = "step", "optimizer", "evaluation", "checkpoint", "epoch", "phase"
-BEGUN = len(KINDS)  # is reported when a phase begins, of which it is not known yet when it ends
+SUFFIX = ".marks"
+PHASES = "evaluation", "checkpoint", "epoch"  # that have a meaning
 ENOUGH = 3  # marks that outweigh a tracked loop around them
-IN_CHILDREN = ("the trainer ran in child processes (ddp_spawn, ddp_fork, ddp_notebook), whose iterations and "
-               "samples are not counted here; use strategy='ddp' in a script")
 
 
 class MarkRecorder:
@@ -64,7 +64,6 @@ class MarkRecorder:
         self.notes: list[str] = []
         self.last_s: float | None = None  # end of the last iteration or phase
         self.bounded = False  # whether the first step begins an iteration and the last one ends one
-        self._made_unix_s = time.time()
 
     def step(self) -> None:
         self.last_s = now_s = self.clock()
@@ -84,9 +83,13 @@ class MarkRecorder:
                     self.notes.append(note)
                     warnings.warn(note, RuntimeWarning, stacklevel=3)
                 continue
-            moments, done = self.work.setdefault(name, (array("d"), array("d")))
-            moments.append(now_s)
-            done.append(number)
+            self.worked(name, now_s, number)
+
+    def worked(self, name: str, at_s: float, amount: float) -> None:
+        """An amount of work was done by this moment."""
+        moments, done = self.work.setdefault(name, (array("d"), array("d")))
+        moments.append(at_s)
+        done.append(amount)
 
     def begun(self, start_s: float) -> None:
         """A phase begins, which `MarkWriter` reports."""
@@ -126,15 +129,11 @@ class MarkRecorder:
 
     def marks(self, start_s: float, end_s: float) -> Marks:
         """Marks between two moments: steps before loops, inner loops before those around them."""
-        if _child_file is not None:
-            file_facts = os.fstat(_child_file.fileno())
-            if file_facts.st_size and file_facts.st_mtime >= self._made_unix_s:
-                self.notes.append(IN_CHILDREN)
         if not (self.steps or self.phases or self.loops or self.work or self.notes):
             return NO_MARKS
         phases = self.phases_between(start_s, end_s)
         steps = tuple(at for at in sorted(self.steps) if start_s <= at <= end_s)
-        work, notes = self._worked(start_s, end_s, phases), tuple(self.notes)
+        work, notes = self.work_between(start_s, end_s, phases), tuple(self.notes)
         if len(steps) >= ENOUGH:
             return Marks((steps,), phases, edges=not self.bounded, work=work, notes=notes)
         loops = sorted(tuple(at for at in loop if start_s <= at <= end_s) for loop in self.loops)
@@ -146,7 +145,9 @@ class MarkRecorder:
                 runs.append(loop)
         return Marks(tuple(runs), phases, work=work, notes=notes)
 
-    def _worked(self, start_s: float, end_s: float, phases: Sequence[Phase]) -> tuple[WorkDone, ...]:
+    def work_between(
+        self, start_s: float, end_s: float, phases: Sequence[Phase]
+    ) -> tuple[WorkDone, ...]:
         """Sums of what was counted between two moments; inside of phases apart, under their names."""
         sums: dict[str, float] = {}
         starts = [each.start_s for each in phases]  # which come sorted
@@ -168,7 +169,6 @@ def _around(outer: Sequence[float], inner: Sequence[float]) -> bool:
     )
 
 
-_child_file: IO[bytes] | None = None
 # Open windows, as keys. No lock: a dropped window leaves during garbage collection, in any thread.
 _open: dict[MarkRecorder, None] = {}
 
@@ -239,10 +239,9 @@ def work(amounts: Mapping[str, float]) -> None:
 @contextlib.contextmanager
 def phase(kind: str) -> Iterator[None]:
     """Mark this block as an "evaluation", a "checkpoint" or the like, counted apart from iterations."""
-    known = KINDS[2:-1]
-    if similar := [each for each in known if each.startswith(kind.lower()) and each != kind]:
+    if similar := [each for each in PHASES if each.startswith(kind.lower()) and each != kind]:
         warnings.warn(f"phase({kind!r}) is counted under a name of its own; did you mean {similar[0]!r}? The "
-                      f"known phases are {', '.join(known)}", RuntimeWarning, stacklevel=3)
+                      f"known phases are {', '.join(PHASES)}", RuntimeWarning, stacklevel=3)
     begun = [(notebook, start_s) for notebook in _reached() if (start_s := notebook.now_s()) is not None]
     for notebook, start_s in begun:
         notebook.begun(start_s)
@@ -267,20 +266,6 @@ def begin() -> None:
         notebook.begin()
 
 
-def child_path() -> str:
-    """A file of this process, to which `report_child` writes in a child process that trains in its place."""
-    global _child_file
-    if _child_file is None:
-        _child_file = tempfile.NamedTemporaryFile(prefix="workbench-")  # noqa: SIM115
-    return _child_file.name
-
-
-def report_child(path: str) -> None:
-    """Have the windows that are open in the process of a `child_path` note that its training runs here."""
-    with contextlib.suppress(OSError), open(path, "r+b") as file:
-        file.write(b"1")
-
-
 def loop(moments_s: Sequence[float]) -> None:
     """A tracked loop has ended, and these were its iterations' borders."""
     for notebook in _reached():
@@ -288,33 +273,119 @@ def loop(moments_s: Sequence[float]) -> None:
 
 
 class MarkWriter(MarkRecorder):
-    """Writes every mark of this process to a file immediately, for who has started it. Raises OSError."""
+    """Writes the marks of this process to a file of its own in a directory, for the process that measures it.
 
-    def __init__(self, path: str) -> None:
-        super().__init__(time.monotonic)
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    The file is made at the first mark. Its first line describes the process as JSON (`_identity`). A line
+    follows for each mark; times are of the machine's monotonic clock, or of a stepped simulated machine's:
+    `step TIME`, `begun TIME` (of a phase), `phase START END KIND`, `work TIME AMOUNT NAME`, and at a normal
+    exit `end TIME` or `failed TIME`. A disk that is full costs marks and ends no training.
+    """
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(_clock())
+        self._directory, self._file = directory, -1
 
     def step(self) -> None:
         self.last_s = now_s = self.clock()
-        self._write(KINDS.index("step"), now_s, now_s)
+        self._write(f"step {now_s}")
 
     def begun(self, start_s: float) -> None:
-        self._write(BEGUN, start_s, start_s)
+        self._write(f"begun {start_s}")
 
     def ended(self, kind: str, start_s: float, end_s: float) -> None:
-        self._write(KINDS.index(kind if kind in KINDS[2:] else "phase"), start_s, end_s)
         self.last_s = end_s
+        self._write(f"phase {start_s} {end_s} {kind}")
 
-    def count(self, amounts: Mapping[str, float]) -> None:
-        """Work is not written: the other process's own windows count it."""
+    def worked(self, name: str, at_s: float, amount: float) -> None:
+        self._write(f"work {at_s} {amount} {name}")
 
-    def _write(self, place: int, start_s: float, end_s: float) -> None:
-        try:
-            os.write(self._file, MARK_ROW.pack(os.getpid(), place, start_s, end_s))
-        except OSError:  # the reader is gone; no reason to stop a training
-            detach(self)
+    def _write(self, row: str) -> None:
+        if self._file < 0:
+            try:
+                self._open()
+            except OSError:  # nobody measures any more
+                detach(self)
+                return
+        with contextlib.suppress(OSError):
+            os.write(self._file, row.replace("\n", " ").encode(errors="replace") + b"\n")
+
+    def _open(self) -> None:
+        path = os.path.join(self._directory, f"{os.getpid()}-{time.time_ns()}{SUFFIX}")
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        pid, stepped = os.getpid(), self.clock is not time.monotonic
+        began_s = self.clock() - (0.0 if stepped else age_s(pid))
+        self._write(json.dumps(_identity(began_s, stepped=stepped)))
+
+        def end() -> None:
+            if os.getpid() == pid and self._file >= 0:
+                how = "failed" if getattr(sys, "last_type", None) is not None else "end"
+                self._write(f"{how} {self.clock()}")
+                detach(self)
+
+        atexit.register(end)
+        if (pool := sys.modules.get("multiprocessing.util")) is not None:  # its forks run no `atexit`
+            pool.Finalize(None, end, exitpriority=0)
 
 
-if _path := os.environ.get(ENVIRONMENT_VARIABLE):
-    with contextlib.suppress(OSError):
-        attach(MarkWriter(_path))
+def _clock() -> Callable[[], float]:
+    """The monotonic clock; that of a simulated machine where it moves in steps."""
+    clock = driver.stepped_clock()
+    return time.monotonic if clock is None else clock
+
+
+def _identity(began_s: float, *, stepped: bool) -> dict[str, object]:
+    """Facts of this process by which the marks of several are combined; `gpu` where torch uses CUDA."""
+    variables = {name: os.environ[name] for name in selection.CUDA_VARIABLES if name in os.environ}
+    return {"pid": os.getpid(), "started": started_at(os.getpid()), "host": socket.gethostname(),
+            "began_s": began_s, "stepped": stepped, "cuda": variables, "gpu": selection.torch_uuid(),
+            **selection.rank_facts(os.environ)}
+
+
+_shared: tuple[int, str] | None = None  # a process, and the directory for the marks of its children
+
+
+def share() -> str:
+    """Have child processes that start from now on write their marks; returns the directory.
+
+    A process that is measured itself makes a directory inside of its parent's, which reads both.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    global _shared
+    if _shared is None or _shared[0] != os.getpid():
+        outer = os.environ.get(ENVIRONMENT_VARIABLE, "")
+        if os.path.isdir(outer):
+            path = os.path.join(outer, str(os.getpid()), "")
+            os.makedirs(path, exist_ok=True)
+        else:
+            path = os.path.join(tempfile.mkdtemp(prefix="workbench-marks-"), "")
+            atexit.register(_remove, path, os.getpid())
+        _shared = os.getpid(), path
+    if os.environ.get(ENVIRONMENT_VARIABLE) != _shared[1]:
+        os.environ[ENVIRONMENT_VARIABLE] = _shared[1]
+    return _shared[1]
+
+
+def shared() -> str:
+    """The directory of `share` in this process; empty where there is none."""
+    return _shared[1] if _shared is not None and _shared[0] == os.getpid() else ""
+
+
+def _remove(path: str, pid: int) -> None:
+    if os.getpid() == pid:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _report_to_parent() -> None:
+    """Write marks where a process that measures this one asks for them; in a forked process to a new file."""
+    for each in tuple(_open):
+        if isinstance(each, MarkWriter):
+            detach(each)
+    if directory := os.environ.get(ENVIRONMENT_VARIABLE):
+        attach(MarkWriter(directory))
+
+
+_report_to_parent()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_report_to_parent)

@@ -22,7 +22,7 @@ from ..errors import DeviceError, UsageError
 from ..logbook.quantities import format_duration
 from ..records import Edge, GpuMeasurement, Measurement, Window, throttle_names
 from ..samples import ROWS
-from . import marks
+from . import marks, process_marks
 from .counter_kind import CounterKind
 from .energy_estimate import EnergyEstimate, EnergyTimeline, add_estimates, add_parts
 from .foreign import ForeignProcesses, foreign_processes
@@ -94,6 +94,8 @@ class Meter:
             synchronise()
         if self.recorder is not None:
             self.recorder.wake()  # before the window's time begins: what rests may have to start again
+        with contextlib.suppress(OSError):  # marks of child processes are not seen
+            marks.share()
         host = rapl.read(self.zones) if self.zones else {}
         edges, notes = self._edges()
         start_s = self.clock()
@@ -120,6 +122,8 @@ class Meter:
         noted, key = window.marks, window.key
         if isinstance(key, _Running) and key.open:
             noted, key.open = key.notebook.marks(window.start_s, end_s), keep_open
+            children = process_marks.of_children(self.clock, window.start_s, end_s)
+            noted = process_marks.with_children(noted, children, window.start_s, end_s)
             if not keep_open:
                 marks.detach(key.notebook)
         return Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,

@@ -134,9 +134,10 @@ def share(
 
 def _tidy(directory: Path) -> None:
     """Leave nothing but what the jobs have written."""
-    for path in (*directory.glob("*.marks"), *directory.glob("*.function")):
+    for path in directory.glob("*.function"):
         path.unlink(missing_ok=True)
-    shutil.rmtree(directory / "python", ignore_errors=True)
+    for path in (*directory.glob(f"*{marks.SUFFIX}"), directory / "python"):
+        shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):  # there are logs
         directory.rmdir()
 

@@ -1,5 +1,5 @@
 """Marks from PyTorch without a change to the training: every step of its optimizer is reported like
-`marks.MarkWriter`.
+`marks.MarkWriter`, in a file of its own of the same form.
 
 Copied next to a job as `sitecustomize.py`, which Python imports at its start, in the environment of the job's
 Python: so this needs the standard library only, and not the workbench. A `sitecustomize` of that environment
@@ -11,17 +11,15 @@ from __future__ import annotations
 import contextlib
 import importlib.machinery
 import importlib.util
+import json
 import os
-import struct
 import sys
 import time
 from types import ModuleType
 from typing import Any
 
 WATCHED = "torch.optim.optimizer"
-OPTIMIZER = 1  # the place of "optimizer" in `marks.KINDS`
 OTHERS = 10  # steps of other optimizers in a row after which the one that counted is taken to be done
-_MARK_ROW = struct.Struct("<IIdd")
 
 
 class OptimizerSteps:
@@ -29,8 +27,8 @@ class OptimizerSteps:
     iteration's.
     """
 
-    def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    def __init__(self, directory: str) -> None:
+        self._directory, self._pid, self._file = directory, 0, -1
         self._leader: int | None = None
         self._others = 0
 
@@ -43,7 +41,12 @@ class OptimizerSteps:
         self._others = 0
         now_s = time.monotonic()
         with contextlib.suppress(OSError):
-            os.write(self._file, _MARK_ROW.pack(os.getpid(), OPTIMIZER, now_s, now_s))
+            if self._pid != os.getpid():  # at first, and in a forked process
+                self._pid = os.getpid()
+                path = os.path.join(self._directory, f"{self._pid}-{time.time_ns()}-optimizer.marks")
+                self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                os.write(self._file, json.dumps({"pid": self._pid, "began_s": now_s}).encode() + b"\n")
+            os.write(self._file, f"optimizer {now_s}\n".encode())
 
 
 class OptimizerFinder:
@@ -74,10 +77,9 @@ class OptimizerFinder:
         return spec
 
 
-def begin(path: str) -> None:
-    """From now on steps are reported to this file."""
-    with contextlib.suppress(OSError):
-        sys.meta_path.insert(0, OptimizerFinder(OptimizerSteps(path)))
+def begin(directory: str) -> None:
+    """From now on steps are reported to a file in this directory."""
+    sys.meta_path.insert(0, OptimizerFinder(OptimizerSteps(directory)))
 
 
 def go_on(directory: str) -> None:

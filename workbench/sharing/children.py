@@ -25,13 +25,13 @@ from .. import _processes
 from ..device import mps
 from ..errors import MeasurementError, NotSupported, UsageError, shortened
 from ..measurement import marks
+from ..measurement.process_marks import MarkFolder
 
 Array = np.ndarray[Any, Any]
 Work = str | Sequence[str] | Callable[[], object]
 OPERATORS = {"&&", "||", "|", ";", ">", ">>", "<", "&", "2>", "2>&1"}
 GRACE_S = 10.0  # real seconds between asking a job to end and making it
 LONGEST_LABEL = 80  # bytes: it is part of a file's name
-_MARK_ROWS = np.dtype([("pid", "<u4"), ("kind", "<u4"), ("start_s", "<f8"), ("end_s", "<f8")])
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemory|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE
 )
@@ -115,19 +115,15 @@ class JobProcess:
         self.label, self.paused = label, False
         self.resumed_s = -math.inf  # when it was last continued or started, on the monotonic clock
         self.log = directory / f"{label}.log"
-        self._marks_path = directory / f"{label}.marks"
-        self._marks_path.touch()
-        self._mark = mark_of(str(self._marks_path)) + b"\0"
+        place = directory / f"{label}{marks.SUFFIX}"
+        place.mkdir(exist_ok=True)
+        self._folder = MarkFolder(os.path.join(place, ""))
+        self._mark = mark_of(self._folder.path)
         self._guardian, self._writer, self.client = guardian, writer, client
-        self._read, self._rest = 0, b""
-        # ends of iterations by process: told, and seen in an optimizer
-        self._steps: tuple[dict[int, array[float]], ...] = {}, {}
-        self._phases: list[tuple[str, float, float]] = []
-        self._begun: set[tuple[int, float]] = set()  # phases that have not ended: whose, since when
         paths = [str(_hook(directory)), *filter(None, [environment.get("PYTHONPATH")])]
         self._environment = {
             **environment,
-            marks.ENVIRONMENT_VARIABLE: str(self._marks_path),
+            marks.ENVIRONMENT_VARIABLE: self._folder.path,
             "PYTHONPATH": os.pathsep.join(paths),
         }
         self._command = self._launcher(work, directory)
@@ -311,38 +307,20 @@ class JobProcess:
 
     # its marks
 
-    def _listen(self) -> None:
-        try:
-            with self._marks_path.open("rb") as file:
-                file.seek(self._read)
-                fresh = file.read()
-        except FileNotFoundError:  # all is over and tidied up
-            return
-        self._read += len(fresh)
-        whole = self._rest + fresh
-        usable = len(whole) // _MARK_ROWS.itemsize * _MARK_ROWS.itemsize
-        self._rest = whole[usable:]
-        for row in np.frombuffer(whole[:usable], _MARK_ROWS).tolist():
-            pid, kind, start_s, end_s = row
-            if kind < len(self._steps):
-                self._steps[kind].setdefault(pid, array("d")).append(end_s)
-            elif kind == marks.BEGUN:
-                self._begun.add((pid, start_s))
-            else:
-                self._begun.discard((pid, start_s))
-                self._phases.append((marks.KINDS[min(kind, len(marks.KINDS) - 1)], start_s, end_s))
-
     def _main(self) -> array[float]:
         """Marks of the one of its processes that has made most; what it reports itself goes before what an
         optimizer shows.
         """
-        self._listen()
-        return max((self._steps[0] or self._steps[1]).values(), key=len, default=array("d"))
+        processes = self._folder.read()
+        told = [each.steps for each in processes if each.steps]
+        return max(told or (each.optimizer_steps for each in processes), key=len, default=array("d"))
 
     @property
     def source(self) -> str:
         """Where its iterations come from: "marks", "optimizer", or "" where there are none."""
-        return "marks" if self._steps[0] else "optimizer" if self._steps[1] else ""
+        processes = self._folder.read()
+        told = any(each.steps for each in processes)
+        return "marks" if told else "optimizer" * any(each.optimizer_steps for each in processes)
 
     def count(self) -> int:
         """How many iterations it has marked."""
@@ -355,8 +333,7 @@ class JobProcess:
 
     def phases_s(self) -> list[tuple[str, float, float]]:
         """Evaluations, checkpoints, epochs and other phases: what, from when to when."""
-        self._listen()
-        return list(self._phases)
+        return [(*phase,) for each in self._folder.read() for phase in each.phases]
 
     def in_phase(self) -> bool:
         """Whether one of its processes is in a phase now. One in which it iterates, an epoch for example,
@@ -364,7 +341,8 @@ class JobProcess:
         """
         steps = self._main()
         latest_s = steps[-1] if steps else -math.inf
-        return any(start_s >= latest_s and self.has(pid) for pid, start_s in self._begun)
+        return any(start_s >= latest_s and self.has(each.pid)
+                   for each in self._folder.read() for start_s in each.begun_s)
 
 
 def _hook(directory: Path) -> Path:

@@ -1,0 +1,91 @@
+"""A job as text and as HTML: one line for the whole, a row for each rank or GPU, and for each node."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+from .._html import table
+from ..logbook.quantities import as_columns, format_duration, format_energy, format_seconds
+from ..logbook.report import CARD, line
+from ..tariff import significant
+from .records import JobMeasurement, JobNode, Rank
+
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+
+def rank_table(job: JobMeasurement) -> Table:
+    """A row for each rank, and for each GPU without one."""
+    gpus = {gpu.uuid: (number, gpu) for number, gpu in enumerate(job.measurement.gpus)}
+    names = list(dict.fromkeys(done.name for rank in job.ranks for done in rank.work))
+    several = len(job.nodes) > 1
+    nodes = {gpu.uuid: node.name for node in job.nodes for gpu in node.measurement.gpus}
+
+    def gpu_text(uuid: str) -> str:
+        number, gpu = gpus.get(uuid, (None, None))
+        return uuid if gpu is None else f"{number}: {gpu.name.removesuffix(' (simulated)')}"
+
+    def row(rank: Rank) -> list[str]:
+        done = {each.name: significant(each.amount, 4) for each in rank.work}
+        return ["-" if rank.rank is None else str(rank.rank), rank.node * several,
+                ", ".join(map(gpu_text, rank.gpus)) or "unknown",
+                "-" if rank.energy_j is None else format_energy(rank.energy_j, rank.energy_uncertainty_j),
+                format_duration(rank.ended_s - rank.started_s), str(rank.iterations),
+                *(done.get(name, "") for name in names), rank.outcome]
+
+    used = {uuid for rank in job.ranks for uuid in rank.gpus}
+    rows = [row(each) for each in job.ranks] + [
+        ["none", nodes.get(uuid, "") * several, gpu_text(uuid),
+         format_energy(gpu.energy_j, gpu.energy_uncertainty_j), "", "", *("" for _ in names), ""]
+        for uuid, (_, gpu) in gpus.items() if uuid not in used
+    ]
+    if not job.ranks:
+        rows = [["", *each[1:]] for each in rows]
+    return _filled(["rank", "node", "GPU", "energy", "time", "iterations", *names, "outcome"], rows)
+
+
+def node_table(job: JobMeasurement) -> Table:
+    """A row for each node."""
+    def skew(node: JobNode) -> str:
+        if node is job.nodes[0]:
+            return "0 s (reference)"
+        return "unknown" if node.skew_s is None else format_seconds(node.skew_s, node.skew_uncertainty_s)
+
+    return _filled(["node", "GPUs", "energy", "time", "clock", "outcome"], [
+        [each.name, str(len(each.measurement.gpus)),
+         format_energy(each.measurement.energy_j, each.measurement.energy_uncertainty_j),
+         format_duration(each.measurement.time_s), skew(each), each.outcome] for each in job.nodes])
+
+
+def _filled(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table without its empty columns."""
+    kept = [number for number in range(len(heads)) if any(row[number] for row in rows)]
+    return [heads[number] for number in kept], [[row[number] for number in kept] for row in rows]
+
+
+def tables(job: JobMeasurement) -> list[Table]:
+    """Those that say more than the line of the whole."""
+    found = [node_table(job)] if len(job.nodes) > 1 else []
+    return found + ([rank_table(job)] if len(job.ranks) > 1 or len(job.measurement.gpus) > 1 else [])
+
+
+def details(job: JobMeasurement) -> list[str]:
+    """Its tables and notes as lines of text."""
+    parts = [row for each in tables(job) for row in as_columns(*each).splitlines()]
+    return [*parts, *job.notes]
+
+
+def text(job: JobMeasurement) -> str:
+    """The whole in one line, its tables, and its notes."""
+    return "\n".join([line(job.measurement), *(f"  {each}" for each in details(job))])
+
+
+def page(job: JobMeasurement) -> str:
+    """The same as HTML."""
+    items = "".join(f"<li>{html.escape(note)}</li>" for note in job.notes)
+    parts = "".join(table(*each) for each in tables(job))
+    return f"{CARD}<b>{html.escape(line(job.measurement))}</b>{parts}<ul>{items}</ul></div>"
+
+
+JobMeasurement.__str__ = text  # type: ignore[method-assign, assignment]
+JobMeasurement._repr_html_ = page  # type: ignore[method-assign, assignment]
