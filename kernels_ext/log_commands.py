@@ -87,11 +87,13 @@ def add_log_commands(commands: Commands) -> None:
 def _import(arguments: argparse.Namespace) -> int:
     from workbench.logbook import report
     from workbench.logbook.log_readers import import_log
+    from workbench.logbook.store import Store
 
-    found = []
+    found, known = [], set(Store().log()["id"])
     for path in arguments.files:
         for measurement in import_log(path, arguments.label, every_s=arguments.every):
-            print(report.line(measurement))
+            again = measurement.id in known
+            print(f"{measurement.label}: already imported" if again else report.line(measurement))
             found.append(report.as_dict(measurement))
     write_json(arguments, {"measurements": found})
     return 0

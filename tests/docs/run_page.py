@@ -93,6 +93,9 @@ def commands(body: str) -> list[int]:
     here = Path(sys.executable).name
     statuses = []
     for program, *arguments in filter(None, lines):
+        if program == "export":
+            os.environ.update([each.split("=", 1) for each in arguments])
+            continue
         if program != "workbench":
             raise SystemExit(f"{program}: only `workbench` is run here; mark the block as not run, with the reason")
         arguments = [sys.executable if each in ("python", here) else each for each in arguments]

@@ -299,7 +299,9 @@ def test_a_log_is_compared_with_stored_measurements(tmp_path: Path, capsys: pyte
         "1790000010.5,epoch,10.0,2100.0\n")
     for _ in range(2):  # a second time adds nothing
         assert cli.main(["import", str(tmp_path / "run-1.csv"), str(tmp_path / "zeus.csv")]) == 0
-    assert "run-1: 9.00 kJ" in capsys.readouterr().out
+    first, _, again = capsys.readouterr().out.partition("run-1: already imported")
+    assert "run-1: 9.00 kJ" in first
+    assert again.split("\n")[1] == "epoch: already imported"
     log = Store().log()
     assert log["label"].to_list() == ["run-1", "epoch", "epoch"]
     assert log["energy_j"].to_list() == pytest.approx([9000.0, 2000.0, 2100.0])
@@ -314,7 +316,9 @@ def test_a_log_is_compared_with_stored_measurements(tmp_path: Path, capsys: pyte
 def test_jobs_of_one_name_and_length_stay_apart(tmp_path: Path) -> None:
     (tmp_path / "sacct.txt").write_text(
         "JobID|JobName|Elapsed|ConsumedEnergyRaw\n1_1|train|01:00:00|1000000\n1_2|train|01:00:00|1200000\n")
-    assert [each.energy_j for each in import_log(tmp_path / "sacct.txt")] == [1e6, 1.2e6]
+    first, second = import_log(tmp_path / "sacct.txt")
+    assert (first.energy_j, second.energy_j) == (1e6, 1.2e6)
+    assert "1.00 MJ (whole node, error unknown)" in str(first)
 
 
 def test_a_gpu_without_energy_leaves_the_others_their_traces(tmp_path: Path) -> None:

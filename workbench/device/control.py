@@ -117,9 +117,9 @@ def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "")
         daemon = f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']}"
         who, text = "lent", f"{daemon} lends its rights where this process has none"
     elif driver.current().is_privileged():
-        who, text = "root", "this process is root; a container needs the capability SYS_ADMIN as well"
+        who, text = "root", "this process has the capability CAP_SYS_ADMIN"
     else:
-        takes = "changing a GPU takes root, or the Zeus daemon (ZEUSD_SOCK_PATH)"
+        takes = "changing a GPU takes root, CAP_SYS_ADMIN or the Zeus daemon (ZEUSD_SOCK_PATH)"
         who, text = "", f"{takes}; an administrator can type the command"
     return Rights(who, text, "\n".join(device.commands(now, whole(wanted, device))))
 

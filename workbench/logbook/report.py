@@ -40,7 +40,7 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     label = f"{m.label}: " if m.label else ""
     if m.energy_j is None:
         return f"{label}{format_duration(m.time_s)}, no energy: {why_no_energy(m)}"
-    parts = [format_measured(m.energy_j, m.energy_uncertainty_j), *(text for _, text in _facts(m, tariff))]
+    parts = [_with_errors(m, m.gpus), *(text for _, text in _facts(m, tariff))]
     if len(m.gpus) > 1:
         parts.append(f"{len(m.gpus)} GPUs")
     parts += map(str, rates(m))
@@ -52,6 +52,17 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
 
 
 Measurement.__str__ = line  # type: ignore[method-assign, assignment]
+
+
+def _with_errors(m: Measurement | GpuMeasurement, gpus: Sequence[GpuMeasurement]) -> str:
+    """The energy with its errors. The error of a node's meter, which Slurm reads, is not known."""
+    if _of_node(gpus):
+        return f"{format_energy(m.energy_j, None)} (whole node, error unknown)"
+    return format_measured(m.energy_j, m.energy_uncertainty_j)
+
+
+def _of_node(gpus: Sequence[GpuMeasurement]) -> bool:
+    return any(gpu.uuid.startswith("Slurm:") for gpu in gpus)
 
 
 def _facts(m: Measurement, tariff: Tariff) -> Iterator[tuple[str, str]]:
@@ -160,7 +171,7 @@ def answer(
         "<span style='margin-right:1.2em;display:inline-block'>"
         f"<span style='opacity:.7'>{html.escape(name)}</span> <b>{html.escape(value)}</b></span>"
         for name, value in facts)
-    energy, bracket, errors = format_measured(m.energy_j, m.energy_uncertainty_j).partition(" (")
+    energy, bracket, errors = _with_errors(m, m.gpus).partition(" (")
     rows = [(level.setting, format_energy(level.each_j, None), format_seconds(level.each_s), f"{level.count}")
             for level in _under_settings(m)]
     more = [(f"{len(rows) - MOST_SETTINGS} more in the details", "", "", "")]
@@ -200,7 +211,7 @@ def details(m: Measurement) -> str:
     zones = ("CPU packages", m.cpu_energy_j), ("DRAM", m.dram_energy_j)
     if host := [f"{name} {significant(value)} J" for name, value in zones if value is not None]:
         notes.append(", ".join(host) + " (RAPL)")
-    if m.gpus and m.energy_j is not None:
+    if m.gpus and m.energy_j is not None and not _of_node(m.gpus):
         notes.append(CALIBRATION)
     levels: Sequence[LevelCost] = ()
     if (found := m.iterations) is not None:
@@ -217,7 +228,7 @@ def details(m: Measurement) -> str:
 
 def _cells(gpu: GpuMeasurement) -> tuple[str, ...]:
     return (
-        gpu.name, format_measured(gpu.energy_j, gpu.energy_uncertainty_j), _unit(gpu.mean_power_w, "W"),
+        gpu.name, _with_errors(gpu, (gpu,)), _unit(gpu.mean_power_w, "W"),
         _unit(gpu.peak_power_w, "W"), _unit(gpu.power_limit_w, "W"), _unit(gpu.sm_clock_mhz, "MHz", 4),
         "" if gpu.idle_share is None else f"{100 * gpu.idle_share:.0f} %",
         ", ".join(gpu.throttle_reasons) or "-", gpu.source + (", simulated" if gpu.simulated else ""),
