@@ -130,7 +130,7 @@ def _texts(values: Mapping[str, object]) -> dict[str, str]:
 def _uncertainty(name: str, values: Mapping[str, object]) -> str:
     """The name of a value's uncertainty among the others; empty where there is none."""
     stem, _, unit = name.rpartition("_")
-    for each in (f"{stem}_uncertainty_{unit}", f"{name}_uncertainty", "uncertainty_s" * (name == "seconds")):
+    for each in (f"{stem}_uncertainty_{unit}", f"{name}_uncertainty", f"uncertainty_{unit}" * (name in ("seconds", "energy_j"))):
         if values.get(each) is not None:
             return each
     return ""

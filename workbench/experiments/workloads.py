@@ -71,7 +71,7 @@ def _first_visible() -> int:
 def convolutional(iterations: int, batch_size: int, *, device: str) -> Iterator[int]:
     """Training steps of a small convolutional network on random 64 x 64 images (PyTorch)."""
     why = "the example trains with PyTorch on a real GPU"
-    torch = torch_on(device, why, "choose a simulated GPU with `%gpu simulate A100`")
+    torch = torch_on(device, why, "choose a simulated GPU with workbench.simulate('A100')")
     return _steps(torch, iterations, batch_size, device)
 
 
@@ -83,8 +83,8 @@ def torch_on(where: str, why: str, instead: str) -> Any:
     """
     try:
         import torch  # type: ignore[import-not-found, unused-ignore]
-    except ImportError as error:
-        raise NotSupported(f"{why}, and it is not installed here: pip install torch; or {instead}") from error
+    except ImportError:
+        raise NotSupported(f"{why}, and it is not installed here: pip install torch; or {instead}") from None
     if where.startswith("cuda") and not torch.cuda.is_available():
         raise NotSupported(f"PyTorch finds no CUDA device here; {instead}")
     return torch

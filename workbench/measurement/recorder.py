@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 KEEP_S = 1800.0
 DRAIN_EVERY_S, TEND_EVERY_S = 20.0, 1.0
 SLOW_CALL_S = 0.01
+FOLLOWED_S = 0.25  # until a row shows an update of a sensor whose updates are known
 AGAIN_AFTER_S = 30.0  # between two starts of a sampling process that dies
 _MADE_HERE: set[Path] = set()  # rings of this process, which reads each by its own recorder
 if hasattr(os, "register_at_fork"):
@@ -247,8 +248,12 @@ class Recorder:
         return self._wait(lambda n: self._ring.head(n) > 0 or self._ring.state(n)[0] == LOST, timeout_s)
 
     def calibrated(self, timeout_s: float = 2.0) -> bool:
-        """Wait until the sensors' update steps are known, as far as they can be."""
-        return self._wait(lambda n: self._ring.state(n)[0] in (RUNNING, LOST), timeout_s)
+        """Wait until the sensors' updates are known, as far as they can be, and followed."""
+        known = self._wait(lambda n: self._ring.state(n)[0] in (RUNNING, LOST), timeout_s)
+        if known and self._sampler is None:  # a window that begins now needs an update before its start
+            uuids = {number: uuid for uuid, number in self._numbers.items()}
+            self._wait(lambda n: (row := self.latest(uuids[n])) is not None and row["tick_s"] > 0, FOLLOWED_S)
+        return known
 
     def _wait(self, done: Callable[[int], bool], timeout_s: float) -> bool:
         """Wait until that is so of every device, by its number; False where it is not in time."""

@@ -7,7 +7,7 @@
 
 Sources are "gpm" (NVML's performance counters) and "nvml" (utilisation, power and clocks), which "gpm"
 contains. Names are those of DCGM's fields in lower case; a feature that a source does not report is absent.
-docs/explanation/tuning.md has the table.
+docs/developers/tuning.md has the table.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class TuningView(HtmlFacts):
         period_s: Length of an iteration at the default setting, 95 % half width `period_uncertainty_s`.
         period_source: "marks", "power", "counter", "rate" or empty.
         iterations: Counted since the tuner began.
-        spent_s, spent_j: Time and energy of tuning itself: settling, trials and baselines.
+        spent_s, spent_j: Time and energy of tuning itself: waits, trials and baselines.
         saved: The saving so far; None before any stretch has a baseline.
         settled_s, settled_iterations: When the setting was first held, since the tuner began.
         events: (seconds since the tuner began, words), newest last.
@@ -104,6 +104,9 @@ class TuningView(HtmlFacts):
     events: tuple[tuple[float, str], ...] = ()
     refused: str = ""
     model: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.text}"
 
 
 @dataclass(frozen=True)
@@ -148,11 +151,11 @@ class TuningResult(HtmlFacts):
         saved, refused = self.saved, self.state == "refused"
         if self.settled_s is None or (refused and saved is None):
             return f"not tuned: {self.reason or 'no setting was found in time'}{left}"
-        settled = f"settled after {format_duration(self.settled_s)}"
+        settled = f"setting found after {format_duration(self.settled_s)}"
         if self.settled_iterations is not None and self.source != "rate":
             settled += f" / {self.settled_iterations} iterations"
         if self.setting is not None:
-            settled += f" at {self.setting}"
+            settled += f": {self.setting}"
         if self.retuned:
             settled += f"; the job changed {'once' if self.retuned == 1 else f'{self.retuned} times'}"
         if refused:
@@ -178,3 +181,5 @@ class TuningResult(HtmlFacts):
 
     def __repr__(self) -> str:
         return self.text
+
+    __str__ = __repr__
