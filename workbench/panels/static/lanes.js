@@ -36,12 +36,14 @@ export class Lanes {
     put(this.controls, { hidden: !settings.name });
     if (this.text !== settings.table) this.table.innerHTML = this.text = settings.table;
   }
-  /** Make the lanes higher or lower by some pixels, as far as they stay readable. */
-  stretch(pixels) {
-    for (const { plot } of this.drawn?.figure.frames ?? []) {
-      const height = Math.max(plot.height + pixels, LEAST);
-      put(plot, { height });
-      put(this.place.style, { minHeight: `${height}px` });
+  /** Give `root`, which these lanes are in, a height in pixels, as far as they stay readable; twice, as the page keeps a least height. */
+  fit(root, tall) {
+    for (let pass = 0; pass < 2; pass += 1) {
+      for (const { plot } of this.drawn?.figure.frames ?? []) {
+        const height = Math.max(plot.height + tall - root.offsetHeight, LEAST);
+        put(plot, { height });
+        put(this.place.style, { minHeight: `${height}px` });
+      }
     }
   }
 }

@@ -334,7 +334,7 @@ function powerView({ root, head, post, page }) {
       about = message;
       run = new Run(message);
       if (message.follows) period.greeting(message.gpus);
-      head.show(message.title, message.gpus.some((gpu) => gpu.simulated));
+      head.show(message.title, message.title.includes("(simulated)"));
       limit.greeting(message.gpus);
       const several = message.gpus.length > 1 ? message.gpus : [];
       values = several.map(() => element("span", "workbench-chip-value"));
@@ -365,7 +365,8 @@ function powerView({ root, head, post, page }) {
       if (!typed.root.hidden) say(typed.code, `with workbench.gpu_settings(power_limit_w=${limit.slider.value}, gpus="${limit.targets().map(({ index }) => index)}"):`);
       if (about) limit.enable(live);
       if (tall && about?.result && more.hidden) {
-        (lanes.shown ? lanes : plots)?.stretch(tall - root.offsetHeight);
+        if (lanes.shown) lanes.fit(root, tall);
+        else plots?.stretch(tall - root.offsetHeight);
         tall = -1;
       }
     },

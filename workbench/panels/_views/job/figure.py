@@ -55,19 +55,19 @@ def draw_lanes(picture: Picture, waiting: JobWaiting, names: Mapping[str, GpuNam
     top_w = max([float(np.nanmax(gpu.power_w)) for gpu in known if len(gpu.power_w)], default=0.0)
     with picture.row(height):
         frame = picture.frame(height, (0.0, waiting.iteration_s * scale), (0.0, height))
-        power = f"Power (0 to {top_w:.0f} W) in" if top_w else "Work in"
+        power = f"Power, each 0 to {top_w:.0f} W" if top_w else "Time of work"
         grey = "; grey: waiting" * any(gpu.wait_s for gpu in known)
         thin = [row for row in rows if row.thin]
         ticks = {row.middle: names[row.gpu.uuid].short for row in rows if not row.thin}
         if thin:
             ticks[(thin[0].middle + thin[-1].middle) / 2] = f"{len(thin)} GPUs"
-        frame.axes(f"{power} the mean iteration{grey}", ticks)
+        frame.axes(power + grey, ticks)
         for row in rows:
             _lane(frame, row, waiting, names[row.gpu.uuid], scale, top_w)
         last = next((row.gpu.work_s for row in rows if row.gpu.uuid == waiting.straggler), None)
         if last is not None:
             frame.upright(last * scale, Pen(dashes=(4, 3), opacity=0.7))
-        frame.below(f"{unit} since its start; mean of {waiting.count} iterations")
+        frame.below(f"{unit} of the mean of {waiting.count} iterations")
 
 
 def _lane(
@@ -76,7 +76,7 @@ def _lane(
     """One GPU: its power as an area, its waiting as a grey box with words, and texts for the pointer."""
     gpu, bottom, high = lane.gpu, lane.bottom, 0.9 * lane.height
     slow = gpu.uuid == waiting.straggler
-    ink, opacity = (colour(1), 0.75) if slow else (colour(0), 0.4)
+    ink, opacity = (colour(1), 0.6) if slow else (colour(0), 0.4)
     work_s, end_s = gpu.work_s, (gpu.work_s or 0.0) + (gpu.wait_s or 0.0)
     text = wait_text(gpu)
     if work_s is not None and gpu.wait_s:
@@ -97,15 +97,16 @@ def _lane(
         return
     if slow:
         others = "the others wait for it" if len(waiting.gpus) > 2 else "the other waits for it"
-        frame.label(0.0, lane.middle, others, dx=6, dy=4, weight="bold")
+        frame.label(0.0, bottom, others, dx=6, dy=-5, weight="bold")
     elif text and work_s is not None:
+        part_s = waiting.iteration_s / max(len(gpu.power_w), 1)  # left of the part in which the power falls
         short = wait_text(gpu, error=False)
-        frame.label(work_s * scale, lane.middle, short, dx=-4, dy=4, anchor="end")
+        frame.label(work_s // part_s * part_s * scale, bottom, short, dx=-4, dy=-5, anchor="end")
 
 
 def _hover(frame: Frame, lane: Lane, waiting: JobWaiting, name: GpuName, scale: float) -> None:
     """Texts for the pointer over each part of a lane, in boxes that are not drawn."""
-    gpu, text = lane.gpu, wait_text(lane.gpu)
+    gpu, text, unit = lane.gpu, wait_text(lane.gpu), "ms" if scale > 1 else "s"
     parts: Sequence[Any] = () if lane.thin else gpu.power_w
     parts = parts or [float(np.nanmean(gpu.power_w)) if len(gpu.power_w) else None]
     edges_s = np.linspace(0.0, waiting.iteration_s, len(parts) + 1)
@@ -117,7 +118,7 @@ def _hover(frame: Frame, lane: Lane, waiting: JobWaiting, name: GpuName, scale: 
             state = f"waits {text}" if waits else works if middle_s <= gpu.work_s else "all go on"
             state = f"{works}, waits {text}" if lane.thin and text else state
         hover = {
-            "GPU": name.full, "at": f"{start_s * scale:.3g} to {end_s * scale:.3g}",
+            "GPU": name.full, "at": f"{start_s * scale:.3g} to {end_s * scale:.3g} {unit}",
             "power": "" if power_w is None else f"{power_w:.0f} W", "state": state,
         }
         box = (float(start_s * scale), float(end_s * scale), (lane.bottom, lane.bottom + lane.height))

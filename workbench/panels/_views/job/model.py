@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from ..._core.svg import titled
 
 OUTCOMES = {"died": "died", "restarted": "was started again", "late": "began late"}  # of ranks
 HEADLINE = "font-size:20px;font-weight:600;line-height:1.3"
+NBSP = "\N{NO-BREAK SPACE}"
 FIRST = "reference"  # the node whose clock the others are compared with
 
 
@@ -134,9 +136,10 @@ def rank_name(rank: Rank) -> str:
 
 
 def answer_html(texts: Sequence[str]) -> str:
-    """Sentences as HTML, the first one as a headline."""
-    first, *others = (html.escape(text) for text in texts)
-    return f"<div style='{HEADLINE}'>{first}</div>" + "".join(f"<div>{each}</div>" for each in others)
+    """Sentences as HTML, the first one as a headline; a value keeps its unit on its line."""
+    first, *others = (re.sub(r"(?<=\d) (?=±|[kMm]?[JWs]\b|MHz|%)|(?<=±) ", NBSP, html.escape(text)) for text in texts)
+    below = "".join(f"<div style='opacity:.75'>{each}</div>" for each in others)
+    return f"<div style='{HEADLINE}'>{first}</div>{below}"
 
 
 def details_html(job: JobMeasurement) -> str:
@@ -162,7 +165,7 @@ def _ranks(job: JobMeasurement) -> str:
         gpus = ", ".join(names[uuid].full if uuid in names else uuid for uuid in uuids)
         known = {"SM clock": ", ".join(dict.fromkeys(filter(None, clocks))),
                  "waits": "; ".join(filter(None, (wait_text(waits[u]) for u in uuids if u in waits)))}
-        rows.append({**first, "GPU": gpus, **last, **known})
+        rows.append({**first, "GPU": gpus, **known, **last})
         taken.update(uuids)
 
     for rank in job.ranks:
@@ -180,8 +183,8 @@ def _table(rows: Sequence[Mapping[str, str]], bold: Iterable[int] = ()) -> str:
     """A table of the columns that have a text, in a box that scrolls."""
     heads = [head for head in dict.fromkeys(each for row in rows for each in row)
              if any(row.get(head) for row in rows)]
-    shown = table(heads, [[row.get(head, "") for head in heads] for row in rows], bold={*bold},
-                  style="font-size:12px")
+    cells = [[row.get(head, "").replace(" ", NBSP).replace(f",{NBSP}", ", ") for head in heads] for row in rows]
+    shown = table(heads, cells, bold={*bold}, style="font-size:12px")
     return f"<div tabindex='0' style='overflow:auto;max-height:300px'>{shown}</div>" if shown else ""
 
 

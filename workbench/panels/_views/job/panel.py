@@ -102,6 +102,7 @@ class JobPanel(LivePanel):
 
     def _lanes(self) -> Picture:
         picture = Picture(self.title(), size=0)
+        picture.y = 0.0
         if self.result.waiting is not None:
             draw_lanes(picture, self.result.waiting, model.names_of(self.result))
         return picture
@@ -206,7 +207,9 @@ def _logged(result: JobMeasurement, store: Store, live: bool | None) -> Frontier
         return None
     try:
         same = (pl.col("label") == run.label) & (pl.col("gpus").list.len() == len(run.gpus))
-        below = frontier(store.log().filter(same), live=live)
+        runs = store.log().filter(same)
+        unit = "iteration" if (runs["iteration_j"] > 0).fill_null(False).all() else None
+        below = frontier(runs, unit=unit, live=live)
     except (StoreError, UsageError):  # no log, or no complete run
         return None
     return below if below.analysis is not None and len(below.analysis.points) > 1 else None

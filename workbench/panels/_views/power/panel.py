@@ -167,6 +167,7 @@ class PowerView(LivePanel):
     def _lanes(self) -> Picture:
         """The GPUs over one iteration; without frames where it is not known who waits."""
         picture = Picture("GPUs over one iteration", size=0)
+        picture.y = 0.0
         if self._waiting is not None and self._waiting.known:
             draw_lanes(picture, self._waiting, own_names(self._waiting.gpus))
         return picture
