@@ -218,7 +218,7 @@ class Applier:
             raise
         finally:
             self._doing = ""
-        what = "one setting each" if len(self.own) > 1 else after
+        what = "one setting each" if len(self.own) > 1 else str(after)
         self._done = f"applied, and read back: {what}{self._where()}"
 
     def undo(self) -> None:

@@ -17,7 +17,7 @@ LANE = 22  # pixels of a lane with a name and a text in it
 MOST_LANES = 16  # more GPUs are sorted, and only the slowest and the fastest have lanes
 
 
-class Lane(NamedTuple):
+class GpuLane(NamedTuple):
     """One GPU of the picture: its lower edge and height in pixels; `thin` ones have no name and no power."""
 
     gpu: GpuWait
@@ -30,7 +30,7 @@ class Lane(NamedTuple):
         return self.bottom + self.height / 2
 
 
-def arranged(gpus: Sequence[GpuWait]) -> list[Lane]:
+def arranged(gpus: Sequence[GpuWait]) -> list[GpuLane]:
     """The lanes from the top down: in the order of the GPUs or, if there are many, the slowest first."""
     count, few = len(gpus), len(gpus) <= MOST_LANES
     ends = count if few else MOST_LANES // 4
@@ -40,7 +40,7 @@ def arranged(gpus: Sequence[GpuWait]) -> list[Lane]:
     thin = [not few and ends <= place < count - ends for place in range(count)]
     heights = [ROW / (count - 2 * ends) if each else wide for each in thin]
     tops = np.cumsum(heights)
-    return [Lane(gpu, float(tops[-1] - top), height, each)
+    return [GpuLane(gpu, float(tops[-1] - top), height, each)
             for gpu, top, height, each in zip(gpus, tops, heights, thin, strict=True)]
 
 
@@ -52,7 +52,7 @@ def draw_lanes(picture: Picture, waiting: JobWaiting, names: Mapping[str, GpuNam
     rows = arranged(waiting.gpus)
     height = rows[0].bottom + rows[0].height
     unit, scale = ("ms", 1000.0) if waiting.iteration_s < 0.9995 else ("s", 1.0)
-    top_w = max([float(np.nanmax(gpu.power_w)) for gpu in known if len(gpu.power_w)], default=0.0)
+    top_w = float(np.max(_readings(*known), initial=0.0))
     with picture.row(height):
         frame = picture.frame(height, (0.0, waiting.iteration_s * scale), (0.0, height))
         power = f"Power, each 0 to {top_w:.0f} W" if top_w else "Time of work"
@@ -71,7 +71,7 @@ def draw_lanes(picture: Picture, waiting: JobWaiting, names: Mapping[str, GpuNam
 
 
 def _lane(
-    frame: Frame, lane: Lane, waiting: JobWaiting, name: GpuName, scale: float, top_w: float
+    frame: Frame, lane: GpuLane, waiting: JobWaiting, name: GpuName, scale: float, top_w: float
 ) -> None:
     """One GPU: its power as an area, its waiting as a grey box with words, and texts for the pointer."""
     gpu, bottom, high = lane.gpu, lane.bottom, 0.9 * lane.height
@@ -104,11 +104,16 @@ def _lane(
         frame.label(work_s // part_s * part_s * scale, bottom, short, dx=-4, dy=-5, anchor="end")
 
 
-def _hover(frame: Frame, lane: Lane, waiting: JobWaiting, name: GpuName, scale: float) -> None:
+def _readings(*gpus: GpuWait) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The known powers of GPUs, without the missing ones."""
+    return np.array([each for gpu in gpus for each in gpu.power_w if np.isfinite(each)], np.float64)
+
+
+def _hover(frame: Frame, lane: GpuLane, waiting: JobWaiting, name: GpuName, scale: float) -> None:
     """Texts for the pointer over each part of a lane, in boxes that are not drawn."""
     gpu, text, unit = lane.gpu, wait_text(lane.gpu), "ms" if scale > 1 else "s"
-    parts: Sequence[Any] = () if lane.thin else gpu.power_w
-    parts = parts or [float(np.nanmean(gpu.power_w)) if len(gpu.power_w) else None]
+    known = _readings(gpu)
+    parts = gpu.power_w if not lane.thin and len(known) else [known.mean() if len(known) else np.nan]
     edges_s = np.linspace(0.0, waiting.iteration_s, len(parts) + 1)
     for start_s, end_s, power_w in zip(edges_s[:-1], edges_s[1:], parts, strict=True):
         middle_s, state = (start_s + end_s) / 2, ""
@@ -119,7 +124,7 @@ def _hover(frame: Frame, lane: Lane, waiting: JobWaiting, name: GpuName, scale: 
             state = f"{works}, waits {text}" if lane.thin and text else state
         hover = {
             "GPU": name.full, "at": f"{start_s * scale:.3g} to {end_s * scale:.3g} {unit}",
-            "power": "" if power_w is None else f"{power_w:.0f} W", "state": state,
+            "power": f"{power_w:.0f} W" if np.isfinite(power_w) else "unknown", "state": state,
         }
         box = (float(start_s * scale), float(end_s * scale), (lane.bottom, lane.bottom + lane.height))
         frame.boxes([box], opacity=0.0, hover=hover)

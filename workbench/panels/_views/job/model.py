@@ -137,7 +137,8 @@ def rank_name(rank: Rank) -> str:
 
 def answer_html(texts: Sequence[str]) -> str:
     """Sentences as HTML, the first one as a headline; a value keeps its unit on its line."""
-    first, *others = (re.sub(r"(?<=\d) (?=±|[kMm]?[JWs]\b|MHz|%)|(?<=±) ", NBSP, html.escape(text)) for text in texts)
+    before_unit = re.compile(r"(?<=\d) (?=±|[kMm]?[JWs]\b|MHz|%)|(?<=±) ")
+    first, *others = (before_unit.sub(NBSP, html.escape(text)) for text in texts)
     below = "".join(f"<div style='opacity:.75'>{each}</div>" for each in others)
     return f"<div style='{HEADLINE}'>{first}</div>{below}"
 
@@ -183,7 +184,8 @@ def _table(rows: Sequence[Mapping[str, str]], bold: Iterable[int] = ()) -> str:
     """A table of the columns that have a text, in a box that scrolls."""
     heads = [head for head in dict.fromkeys(each for row in rows for each in row)
              if any(row.get(head) for row in rows)]
-    cells = [[row.get(head, "").replace(" ", NBSP).replace(f",{NBSP}", ", ") for head in heads] for row in rows]
+    texts = ([row.get(head, "").replace(" ", NBSP) for head in heads] for row in rows)
+    cells = [[text.replace(f",{NBSP}", ", ") for text in row] for row in texts]
     shown = table(heads, cells, bold={*bold}, style="font-size:12px")
     return f"<div tabindex='0' style='overflow:auto;max-height:300px'>{shown}</div>" if shown else ""
 

@@ -190,7 +190,8 @@ def job(
         UsageError: Another object, or invalid points.
     """
     if not isinstance(result, JobMeasurement):
-        raise UsageError(f"expected a measured job, got {type_name(result)}; panels.period shows measurements")
+        hint = "show a single measurement with workbench.show"
+        raise UsageError(f"expected a measured job, got {type_name(result)}; {hint}")
     if points is None:
         below = _logged(result, store or Store(), live)
     else:
