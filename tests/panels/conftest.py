@@ -16,6 +16,7 @@ from workbench.panels._views.apply.panel import ApplyPanel
 from workbench.panels._views.clocks.panel import ClocksPanel
 from workbench.panels._views.cluster.panel import ClusterPanel
 from workbench.panels._views.frontier.panel import FrontierPanel
+from workbench.panels._views.job.panel import JobPanel
 from workbench.panels._views.log.panel import LogPanel
 from workbench.panels._views.period.panel import PeriodPanel
 from workbench.panels._views.power.panel import PowerView
@@ -23,7 +24,8 @@ from workbench.panels._views.recurring.panel import RecurringPanel
 from workbench.panels.tab_sheets import SweepPanel
 
 PANELS = (
-    SweepPanel, ApplyPanel, ClocksPanel, ClusterPanel, FrontierPanel, LogPanel, PeriodPanel, PowerView, RecurringPanel,
+    SweepPanel, ApplyPanel, ClocksPanel, ClusterPanel, FrontierPanel, JobPanel, LogPanel, PeriodPanel, PowerView,
+    RecurringPanel,
 )
 
 

@@ -109,6 +109,22 @@ class PowerResult(TypedDict):
     details: str
 
 
+class Applicable(TypedDict):
+    kind: NotRequired[str]
+    gpus: list[tuple[str, str]]
+    uuid: str
+    view: ApplyView | None
+    wanted: dict[str, Number] | None
+    doing: str
+    done: str
+    plot: str
+
+
+class OwnSettings(Applicable):
+    table: str
+    name: str
+
+
 class PowerGreeting(Greeting, PowerNews):
     title: str
     plots: list[PowerPlot]
@@ -119,6 +135,8 @@ class PowerGreeting(Greeting, PowerNews):
     slider: bool
     follows: bool
     result: PowerResult | None
+    lanes: list[list[Frame]]
+    settings: NotRequired[OwnSettings | None]
 
 
 class LimitAnswer(TypedDict):
@@ -205,15 +223,7 @@ class JobPoint(TypedDict):
     layers: list[Layer]
 
 
-class Applied(TypedDict):
-    kind: NotRequired[str]
-    gpus: list[tuple[str, str]]
-    uuid: str
-    view: ApplyView | None
-    wanted: dict[str, Number] | None
-    doing: str
-    done: str
-    plot: str
+class Applied(Applicable):
     job: JobPoint | None
 
 
@@ -421,6 +431,7 @@ RECORDS = (ApplyView, TuningText, Drilled, TableLine)
 # Of each panel: what greets a view, and by its kind what comes later.
 SAID: dict[str, tuple[type, dict[str, type]]] = {
     "PowerView": (PowerGreeting, {"news": PowerNews, "limit": LimitAnswer}),
+    "JobPanel": (PowerGreeting, {"applied": OwnSettings}),
     "PeriodPanel": (PeriodGreeting, {"news": PeriodNews}),
     "SweepPanel": (Sheet, {"news": Sheet}),
     "LogPanel": (LogNews, {"news": LogNews, "sparks": LogSparks}),

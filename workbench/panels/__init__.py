@@ -1,10 +1,10 @@
 """Interactive panels: live plots, sliders, buttons. Importing this loads no plotting library.
 
 `PowerView` is the live view of a running cell with its iterations. `period` shows the iterations of a
-recorded trace. `recurring` shows and runs a recurring job. `clocks` shows and steers a tuner. `frontier`
-shows energy against time and chooses a configuration. `apply` applies it to a GPU and undoes it. `cluster`
-compares policies that let jobs share GPUs. `log` lists every run, to open one or to compare two. `open` has
-all panels on tabs.
+recorded trace. `job` shows which GPUs of a job wait for each other. `recurring` shows and runs a recurring
+job. `clocks` shows and steers a tuner. `frontier` shows energy against time and chooses a configuration.
+`apply` applies it to a GPU and undoes it. `cluster` compares policies that let jobs share GPUs. `log` lists
+every run, to open one or to compare two. `open` has all panels on tabs.
 
 `_views` has one folder per panel, and `_core` the base of all panels.
 """
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from ._views.clocks.panel import clocks
     from ._views.cluster.panel import cluster
     from ._views.frontier.panel import frontier
+    from ._views.job.panel import job
     from ._views.log.panel import log
     from ._views.period.panel import period
     from ._views.power.panel import PowerView
     from ._views.recurring.panel import recurring
     from .tabs import open_workbench as open
 
-__all__ = ["PowerView", "apply", "clocks", "cluster", "frontier", "log", "open", "period", "recurring"]
+__all__ = ["PowerView", "apply", "clocks", "cluster", "frontier", "job", "log", "open", "period",
+           "recurring"]
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,7 @@ from ..experiments.history.study import JobStudy
 from ..experiments.job import RecurringJob
 from ..experiments.recurrence import JobRun
 from ..experiments.sweep import Sweep
+from ..jobs.records import JobMeasurement
 from ..logbook.log_readers import read_log
 from ..logbook.report import Report
 from ..logbook.store import Store
@@ -37,6 +38,7 @@ from ._views.frontier.sources import source
 TAKES = """show() takes:
 * no argument: shows the whole workbench.
 * a measurement, its label or id, or a list of measurements or observations.
+* a job on several GPUs.
 * a power trace, or a log of nvidia-smi or DCGM.
 * a Polars DataFrame with time_s and energy_j.
 * a sweep, a tuning, a recurring job, one of its runs or its history.
@@ -77,6 +79,8 @@ def show(what: Any = None) -> Any:
         return panels.recurring(what)
     if isinstance(what, Sweep):
         return panels.frontier(what)
+    if isinstance(what, JobMeasurement):
+        return panels.job(what)
     if isinstance(what, (Tuning, Tuner)):
         return panels.clocks(what)
     if isinstance(what, Result):

@@ -308,7 +308,7 @@ class Frame:
         Args:
             boxes: (x0, x1, heights); heights None for the whole frame.
             ink: Fill colour.
-            opacity: 0 to 1.
+            opacity: 0 to 1; with 0 a browser shows only the texts for the pointer.
             edge: Draws the edges in place of the fill.
             hover: Names and texts for the pointer.
         """
@@ -320,7 +320,7 @@ class Frame:
             drawn.append(self.rectangle(x0, x1, heights))
         if edge:
             self.picture.path("".join(drawn), edge)
-        else:
+        elif opacity:
             self.picture.area("".join(drawn), ink, opacity=opacity, title=", ".join((hover or {}).values()))
 
     def bands(self, spans: Sequence[ShadedSpan]) -> None:
@@ -342,7 +342,9 @@ class Frame:
         median_s = lengths[len(lengths) // 2] if lengths else iteration_s
         return median_s if self.x(self.x_span[0] + median_s) - self.left < NARROW else 0.0
 
-    def band(self, xs: Values, low: Values, high: Values, ink: str, *, opacity: float = 0.18) -> None:
+    def band(
+        self, xs: Values, low: Values, high: Values, ink: str, *, opacity: float = 0.18, title: str = ""
+    ) -> None:
         """The area between two lines.
 
         Args:
@@ -351,13 +353,14 @@ class Frame:
             high: (n,) upper line.
             ink: Fill colour.
             opacity: 0 to 1.
+            title: Shown to the pointer in the still picture.
         """
         ends = [*zip(xs, low, strict=True), *reversed([*zip(xs, high, strict=True)])]
         clipped = [(x, min(max(y, self.y_span[0]), self.y_span[1])) for x, y in ends if _known(y)]
         self._layer("band", {"xs": [x for x, _ in clipped], "ys": [y for _, y in clipped]},
                     Pen(ink, opacity=opacity))
         points = "L".join(f"{self.x(float(x)):.1f} {self.y(float(y)):.1f}" for x, y in clipped)
-        self.picture.area(points and f"M{points}z", ink, opacity=opacity)
+        self.picture.area(points and f"M{points}z", ink, opacity=opacity, title=title)
 
     # lines and points
 

@@ -120,6 +120,28 @@ export interface PowerResult {
   answer: string;
   details: string;
 }
+export interface Applicable {
+  kind?: string;
+  gpus: [string, string][];
+  uuid: string;
+  view: ApplyView | null;
+  wanted: Record<string, number | null> | null;
+  doing: string;
+  done: string;
+  plot: string;
+}
+export interface OwnSettings {
+  kind?: string;
+  gpus: [string, string][];
+  uuid: string;
+  view: ApplyView | null;
+  wanted: Record<string, number | null> | null;
+  doing: string;
+  done: string;
+  plot: string;
+  table: string;
+  name: string;
+}
 export interface PowerGreeting {
   theme: Record<string, [string, string, string]>;
   kind?: string;
@@ -138,6 +160,8 @@ export interface PowerGreeting {
   slider: boolean;
   follows: boolean;
   result: PowerResult | null;
+  lanes: Frame[][];
+  settings?: OwnSettings | null;
 }
 export interface LimitAnswer {
   kind: string;

@@ -3,6 +3,7 @@
 /** @import { Gpu, LimitAnswer, PowerGreeting, PowerNews, PowerPlot } from "./messages" */
 import { Asking, Code, Legend, button, element, field, offer, picker, press, put, row, say, space, toggle } from "./controls.js";
 import { elapsed, floats, highest, joules, watts } from "./formats.js";
+import { Lanes } from "./lanes.js";
 import { livePanel } from "./live.js";
 import { PeriodView } from "./period.js";
 import { Figure, TEXT, addStrips, column, columns, fill, span } from "./plots.js";
@@ -160,7 +161,8 @@ class LimitControl {
     this.fit();
   }
   targets() {
-    return this.chosen.value === "all" ? this.gpus : [this.gpus[Number(this.chosen.value)]];
+    const number = Number(this.chosen.value);
+    return this.chosen.value === "all" ? this.gpus : this.gpus.slice(number, number + 1);
   }
   /** The reason why the chosen GPUs cannot be set, empty where they can. */
   reason() {
@@ -184,7 +186,7 @@ class LimitControl {
     for (const [uuid, limit] of limits) if (Number.isFinite(limit)) this.inForce.set(uuid, limit);
     const targets = this.targets();
     // Until a person moves the thumb it follows other programs, such as a tuner.
-    if ((!this.fitted || this.asked === null) && targets.every(({ uuid }) => this.inForce.has(uuid))) {
+    if ((!this.fitted || this.asked === null) && targets.length && targets.every(({ uuid }) => this.inForce.has(uuid))) {
       put(this.slider, { value: String(this.inForce.get(targets[0].uuid)) });
       this.fitted = true;
     }
@@ -236,13 +238,24 @@ class Run {
   }
 }
 
+/** Energy, time and power of a cell that runs. */
+class LiveNumbers {
+  constructor() {
+    this.parts = [element("b", "workbench-big"), element("b"), element("b")];
+    const [energy, time, now] = this.parts;
+    const fact = (name, value) => element("span", "workbench-answer-fact", element("span", "workbench-faint", `${name} `), value);
+    this.root = element("div", "workbench-numbers", energy, fact("so far", ""), fact("time", time), fact("power now", now));
+    this.show([joules(null), elapsed(0), watts(NaN)]); // so much room it takes
+  }
+  show(/** @type {string[]} */ words) {
+    this.parts.forEach((part, n) => say(part, words[n]));
+  }
+}
+
 function powerView({ root, head, post, page }) {
   root.classList.add("workbench-power");
   const [state, hint] = ["state", "hint"].map((name) => element("span", `workbench-${name}`));
-  const [energy, time, now] = ["b", "b", "b"].map((tag) => element(/** @type {"b"} */ (tag)));
-  const fact = (name, value) => element("span", "workbench-answer-fact", element("span", "workbench-faint", `${name} `), value);
-  energy.className = "workbench-big";
-  const numbers = element("div", "workbench-numbers", energy, fact("so far", ""), fact("time", time), fact("power now", now));
+  const numbers = new LiveNumbers();
   const answer = element("div", "workbench-answer", { hidden: true }); // of a cell that has ended
   const [more, details] = [element("div", "workbench-power-more", { hidden: true }), element("div")];
   const width = button("span", "", "", () => {
@@ -258,6 +271,7 @@ function powerView({ root, head, post, page }) {
     press(open, pressed);
     plots?.unfold(pressed);
     put(more, { hidden: !pressed });
+    fold();
     draw();
   });
   press(open, false);
@@ -267,13 +281,12 @@ function powerView({ root, head, post, page }) {
   const place = element("div", "workbench-plots");
   const limit = new LimitControl(post);
   const period = new PeriodView(page, post);
+  const lanes = new Lanes(page, post);
   const controls = row(limit.root);
   const typed = new Code("code", "workbench-typed", "Python for the next cell");
   more.append(period.root, details);
-  root.append(numbers, answer, period.headline, legend.root, place, controls, typed.root, more);
+  root.append(numbers.root, answer, lanes.root, period.headline, legend.root, place, controls, typed.root, more);
   for (const each of [width, controls, typed.root, period.headline]) each.hidden = true;
-  const tell = (/** @type {string[]} */ words) => [energy, time, now].forEach((part, n) => say(part, words[n]));
-  tell([joules(null), elapsed(0), watts(NaN)]); // so much room it takes
 
   let plots = /** @type {PowerPlots | null} */ (null);
   let about = /** @type {PowerGreeting | null} */ (null);
@@ -287,7 +300,7 @@ function powerView({ root, head, post, page }) {
     if (message.period) period.take(message.period);
     values.forEach((value, number) => say(value, watts(run.last(POWER)[number])));
     limit.hear(run.last(LIMIT).map((watts, number) => [about.gpus[number].uuid, watts]));
-    tell(run.words());
+    numbers.show(run.words());
     // For tests and curious people: what is drawn, without looking at pixels.
     const { series, spans } = run;
     Object.assign(root, { workbench: { series, plots, marks: () => run.marks, period, spans: () => spans.rows, colours: page.colours } });
@@ -303,14 +316,17 @@ function powerView({ root, head, post, page }) {
     const words = plots.held ? "Reset zoom" : whole ? `Last ${about.window} s` : "Whole run";
     put(width, { hidden: (!long || Boolean(about.result)) && !plots.held, textContent: words, title: "drag across a plot, or Shift and the wheel, zoom" });
   }
+  /** Where lanes are shown, the power of the whole run is one of the details. */
+  const fold = () => [[place, plots], [legend.root, values.length]].forEach(([part, full]) => put(part, { hidden: !full || (lanes.shown && more.hidden) }));
   /** The result replaces the live numbers. */
   function conclude(/** @type {PowerGreeting["result"]} */ result) {
-    put(numbers, { hidden: Boolean(result) });
+    put(numbers.root, { hidden: Boolean(result) });
     put(answer, { hidden: !result });
     put(period.headline, { hidden: Boolean(result) || !about.follows });
     if (!result) return;
     Object.assign(answer, { innerHTML: result.answer });
     Object.assign(details, { innerHTML: result.details });
+    lanes.show(about.lanes, about.settings ?? null, answer.textContent);
     period.conclude();
   }
   return {
@@ -318,17 +334,17 @@ function powerView({ root, head, post, page }) {
       about = message;
       run = new Run(message);
       if (message.follows) period.greeting(message.gpus);
-      head.show(message.title, message.gpus.some((gpu) => gpu.simulated));
+      head.show(message.title, message.title.includes("(simulated)"));
       limit.greeting(message.gpus);
       const several = message.gpus.length > 1 ? message.gpus : [];
       values = several.map(() => element("span", "workbench-chip-value"));
       legend.show(several.map(({ index, name, colour }, number) => [number, colour, [`GPU ${index} `, values[number]], `${name}: show or hide`]));
-      put(legend.root, { hidden: !several.length });
-      plots ??= new PowerPlots(page, place, message.gpus, message.plots, draw);
+      if (message.plots.length) plots ??= new PowerPlots(page, place, message.gpus, message.plots, draw);
       conclude(message.result);
+      fold();
     },
     take,
-    on: { limit: (message) => limit.answered(message) },
+    on: { limit: (message) => limit.answered(message), applied: (message) => lanes.take(message) },
     look: draw,
     moves: true,
     waits: null,
@@ -337,7 +353,8 @@ function powerView({ root, head, post, page }) {
       const words = gone ? "not running" : !greeted ? "loading" : !running ? "done" : stopping ? "stopping" : "running";
       const quiet = silent_s > SILENT_S ? ` · no news for ${silent_s.toFixed(0)} s` : "";
       say(state, words + quiet);
-      put(state, { "data-state": !greeted ? "loading" : running ? "running" : "done" });
+      put(state, { "data-state": !greeted ? "loading" : running ? "running" : "done", hidden: greeted && !plots });
+      lanes.applying.able(gone || (greeted && !running));
       const live = running && !queued && greeted;
       root.classList.toggle("workbench-queued", queued);
       say(hint, queued && running && greeted ? "the kernel does not answer yet" : "");
@@ -348,7 +365,8 @@ function powerView({ root, head, post, page }) {
       if (!typed.root.hidden) say(typed.code, `with workbench.gpu_settings(power_limit_w=${limit.slider.value}, gpus="${limit.targets().map(({ index }) => index)}"):`);
       if (about) limit.enable(live);
       if (tall && about?.result && more.hidden) {
-        plots?.stretch(tall - root.offsetHeight);
+        if (lanes.shown) lanes.fit(root, tall);
+        else plots?.stretch(tall - root.offsetHeight);
         tall = -1;
       }
     },

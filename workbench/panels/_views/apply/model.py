@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -159,12 +159,18 @@ class Applier:
     Args:
         gpus: One GPU, as `workbench.gpu_control` takes it.
         jobs: Recurring jobs whose next recurrence takes a chosen batch size.
+        own: Settings of single GPUs by UUID, in place of `gpus`: each takes its own.
     """
 
-    def __init__(self, gpus: Gpus = None, jobs: Sequence[RecurringJob] = ()) -> None:
+    def __init__(
+        self, gpus: Gpus = None, jobs: Sequence[RecurringJob] = (), *,
+        own: Mapping[str, Setting] | None = None,
+    ) -> None:
         self.jobs = tuple(jobs)
-        self.controls: tuple[manual.ManualControl, ...] = (manual.gpu_control(gpus),)
-        self.chosen: Configuration | None = None
+        self.own = {uuid: Configuration(setting) for uuid, setting in (own or {}).items()}
+        self.controls: tuple[manual.ManualControl, ...] = (
+            *(manual.gpu_control(each) for each in self.own or [gpus]),)
+        self.chosen: Configuration | None = next(iter(self.own.values()), None)
         self.view: ApplyView | None = None
         self.followed: StepResponse | None = None
         self._undone: Applied | None = None  # the last undone change, with the time of its undoing
@@ -204,14 +210,16 @@ class Applier:
         after = Setting()
         try:
             for each in self.controls:
-                after = each.apply(wanted, jobs=self.jobs if each is self.control else ()).after
+                target = self.own.get(each.device.uuid, wanted)
+                after = each.apply(target, jobs=self.jobs if each is self.control else ()).after
                 changed.append(each)
         except WorkbenchError as error:
             _together([error, *_undone(changed)[1]])
             raise
         finally:
             self._doing = ""
-        self._done = f"applied, and read back: {after}{self._where()}"
+        what = "one setting each" if len(self.own) > 1 else str(after)
+        self._done = f"applied, and read back: {what}{self._where()}"
 
     def undo(self) -> None:
         """Restore the setting before the last change, on every GPU that allows it. Raises as

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....device.protocol import Device
 from ....errors import UsageError, describe_error
+from ....jobs.records import JobWaiting
 from ....logbook.report import format_duration
 from ....measurement.recorder import Hold, Recorder
 from ....measurement.sampler import REST_AFTER_S
@@ -26,6 +27,8 @@ from ..._core import theme
 from ..._core.live import LivePanel, Message, script
 from ..._core.persistent import answered, captioned
 from ..._core.svg import Picture, titled
+from ..job.figure import draw_lanes
+from ..job.model import answer, own_names
 from ..period.figure import draw_period
 from ..period.follower import PeriodFollower, PeriodMessage
 from .conditions import conditions
@@ -78,6 +81,7 @@ class PowerView(LivePanel):
         self._recorder_problem = ""
         self._end_s: float | None = None
         self._result: dict[str, str] = {}  # HTML, when it has ended
+        self._waiting: JobWaiting | None = None
         self._settled: SegmentedIterations | None = None
         self.follows = period  # until it fails
         self._follower = PeriodFollower(recorder, self.devices, self.start_s)
@@ -106,15 +110,19 @@ class PowerView(LivePanel):
         for at_s, kind in named_phases(found.frame):
             self.mark(at_s, kind)
 
-    def finish(self, result: Any = "", *, end_s: float | None = None) -> None:
+    def finish(
+        self, result: Any = "", *, end_s: float | None = None, waiting: JobWaiting | None = None
+    ) -> None:
         """Show the result in the view, stop publishing, and store a picture of both in the notebook.
 
         Args:
             result: A sentence, or an object that displays itself, such as a report of a measurement.
             end_s: End of the picture; None is now.
+            waiting: Which of several GPUs waits for which; shown as lanes above the power.
         """
         if self._end_s is not None:
             return
+        self._waiting = waiting if len(self.devices) > 1 else None
         self._end_s = self.recorder.clock() if end_s is None else end_s
         with self._lock:
             try:
@@ -128,6 +136,7 @@ class PowerView(LivePanel):
             for gpu in self._gpus:
                 gpu.series.cut(self._end_s - self.start_s)
         self._result = answered(result)
+        self._result["answer"] += self._who_waits()
         more = ""
         with contextlib.suppress(Exception):  # a fold less, and no result lost
             more = conditions([gpu.trace(self._end_s) for gpu in self._gpus], self.start_s, self._end_s)
@@ -146,7 +155,22 @@ class PowerView(LivePanel):
         if self.follows and self._follower.number is not None:
             draw_period(below, self._follower.view, self._follower.number)
         power = self._trace(only=COLUMNS[1:2], heading=isinstance(result, str)).svg()
+        power = self._who_waits() + self._lanes().svg() * bool(self._lanes().described()) + power
         return captioned(power, result, self._problem, below.svg() + more)
+
+    def _who_waits(self) -> str:
+        """Which GPU the others wait for, as HTML; empty where it was not looked for."""
+        if self._waiting is None:
+            return ""
+        return f"<div><b>{html.escape(answer(self._waiting, own_names(self._waiting.gpus)))}</b></div>"
+
+    def _lanes(self) -> Picture:
+        """The GPUs over one iteration; without frames where it is not known who waits."""
+        picture = Picture("GPUs over one iteration", size=0)
+        picture.y = 0.0
+        if self._waiting is not None and self._waiting.known:
+            draw_lanes(picture, self._waiting, own_names(self._waiting.gpus))
+        return picture
 
     def _filled(self) -> bool:
         return any(len(gpu.series.rows) > 1 for gpu in self._gpus)  # a cell of some ms has nothing to draw
@@ -193,7 +217,8 @@ class PowerView(LivePanel):
             "plots": [plot._asdict() | {"gpus": [*plot.gpus]} for plot in plots],
             "theme": theme.VARIABLES, "window": WINDOW_S, "stop": self._stop is not None,
             "slider": self._set_power_limit is not None, "marks": self._mark_rows(),
-            "follows": self.follows, "result": self._result or None, **self._numbers(),
+            "follows": self.follows, "result": self._result or None, "lanes": self._lanes().described(),
+            **self._numbers(),
         }
         known = self.follows and self._follower.number is not None
         period = self._follower.message(whole=True) if known else None

@@ -1,0 +1,1 @@
+"""The panel of a job on several GPUs."""
