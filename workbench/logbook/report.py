@@ -56,13 +56,9 @@ Measurement.__str__ = line  # type: ignore[method-assign, assignment]
 
 def _with_errors(m: Measurement | GpuMeasurement, gpus: Sequence[GpuMeasurement]) -> str:
     """The energy with its errors. The error of a node's meter, which Slurm reads, is not known."""
-    if _of_node(gpus):
+    if any(gpu.uuid.startswith("Slurm:") for gpu in gpus):
         return f"{format_energy(m.energy_j, None)} (whole node, error unknown)"
     return format_measured(m.energy_j, m.energy_uncertainty_j)
-
-
-def _of_node(gpus: Sequence[GpuMeasurement]) -> bool:
-    return any(gpu.uuid.startswith("Slurm:") for gpu in gpus)
 
 
 def _facts(m: Measurement, tariff: Tariff) -> Iterator[tuple[str, str]]:
@@ -211,7 +207,7 @@ def details(m: Measurement) -> str:
     zones = ("CPU packages", m.cpu_energy_j), ("DRAM", m.dram_energy_j)
     if host := [f"{name} {significant(value)} J" for name, value in zones if value is not None]:
         notes.append(", ".join(host) + " (RAPL)")
-    if m.gpus and m.energy_j is not None and not _of_node(m.gpus):
+    if "sensor" in _with_errors(m, m.gpus):
         notes.append(CALIBRATION)
     levels: Sequence[LevelCost] = ()
     if (found := m.iterations) is not None:
