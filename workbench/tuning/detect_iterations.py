@@ -161,9 +161,9 @@ class IterationDetector:
                     return None  # the job may still report its steps, or show something longer
                 raise untrusted(level.period_s, f"the sensor refreshes only every {refresh_s:.2g} s")
             # A sure period stretches with the iterations in it, whatever its role.
-            words = f"one {level.name} takes" if tracker.periods.sure else "a period of"
+            lead = f"one {level.name} takes" if tracker.periods.sure else "a period of"
             return self._traced(level.period_s, max(tracker.since_s, self.from_s), now_s,
-                                f"{words} {level.period_s:.4g} s (seen in the power trace)")
+                                f"{lead} {level.period_s:.4g} s (seen in the power trace)")
         wanted_s = 2 * PARAMS.steady_iterations * level.period_s if level is not None else 0.0
         if tracker.state == "none" or now_s - self.from_s > max(PARAMS.hopeless_s, wanted_s):
             return self._rate(now_s, tracker.periods.reason)
