@@ -129,7 +129,7 @@ class Running:
                 with contextlib.suppress(Exception):  # a note less, and no cell ends of it
                     notes += self._meter.waste(windows[-1], whole)
                 whole = replace(whole, kind="tuned cell" if self._tuned else "cell", notes=tuple(notes))
-                job = job_of(self._meter, windows[-1], whole)
+                job = job_of(self._meter, windows[-1], whole, found)
                 whole = job.measurement if job.ranks else whole
                 if self._view is not None and found is not None:
                     self._view.settle(found)
@@ -238,7 +238,7 @@ class Running:
         if self._view is None:
             display(shown)
         else:
-            self._view.finish(shown, end_s=window.end_s)
+            self._view.finish(shown, end_s=window.end_s, waiting=job.waiting)
 
     def _against_last_run(self, whole: Measurement) -> str:
         """The change since the last complete run of this label in this kernel; empty if there was none.

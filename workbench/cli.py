@@ -317,7 +317,7 @@ def _run(arguments: argparse.Namespace) -> int:
             restored.close()
             measurement = meter.measure(window, outcome=_outcome(status))
             found = meter.count(window, measurement, detect_periods=arguments.period)
-            job = combine.job_of(meter, window, with_iterations(measurement, found))
+            job = combine.job_of(meter, window, with_iterations(measurement, found), found)
             if node_log is not None:
                 node_log.write(job, window, found, measurement.outcome)
             measurement = job.measurement

@@ -19,26 +19,47 @@ from ..errors import DeviceError, describe_error, listed
 from ..logbook.quantities import format_energy
 from ..logbook.store import Store
 from ..measurement.energy_estimate import EnergyTimeline
+from ..measurement.iterations import trace_of
 from ..measurement.meter import Meter
 from ..measurement.process_marks import ProcessMarks, generations, is_late, of_children
+from ..periods.segment import SegmentedIterations
 from ..records import Measurement, Window, WorkDone
 from . import report as report  # how a job shows itself
 from .records import GpuWait, JobMeasurement, JobNode, JobWaiting, Rank
+from .waiting import waiting
 
 
-def job_of(meter: Meter, window: Window, measurement: Measurement) -> JobMeasurement:
+def job_of(
+    meter: Meter, window: Window, measurement: Measurement, found: SegmentedIterations | None = None
+) -> JobMeasurement:
     """A measured window as a job on one node; without ranks where no child process has marked anything.
 
     Args:
         meter: The one that measured it.
         window: Closed, perhaps still going on.
         measurement: Of this window. A failure here becomes one of its notes.
+        found: Its iterations, from which the waiting of several GPUs is found.
     """
     try:
-        return _job_of(meter, window, measurement)
+        return replace(_job_of(meter, window, measurement), waiting=_waiting(meter, window, measurement, found))
     except Exception as error:
         note = f"the ranks of this job could not be combined ({describe_error(error)})"
         return JobMeasurement(replace(measurement, notes=(*measurement.notes, note)), notes=(note,))
+
+
+def _waiting(
+    meter: Meter, window: Window, measurement: Measurement, found: SegmentedIterations | None
+) -> JobWaiting | None:
+    """Who waits for whom; None for one GPU, or without iterations."""
+    uuids = {gpu.uuid for gpu in measurement.gpus}
+    if found is None or not found.summary.sure or not found.summary.count or len(uuids) < 2:
+        return None
+    borders = found.frame.filter(kind="iteration").select("start_s", "end_s").to_numpy().ravel()
+    assert window.end_s is not None
+    traces = {device.uuid: trace_of(meter.timeline(number, window.start_s, window.end_s, window),
+                                    window.start_s, window.end_s)
+              for number, device in enumerate(meter.devices) if device.uuid in uuids}
+    return waiting(traces, borders, names={gpu.uuid: gpu.name for gpu in measurement.gpus})
 
 
 def _job_of(meter: Meter, window: Window, measurement: Measurement) -> JobMeasurement:
