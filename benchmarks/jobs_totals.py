@@ -2,17 +2,17 @@
 
     python -m benchmarks.jobs_totals [--json FILE] [--quick]
 
-No data is needed. Each node is a stepped simulated machine. The nodes of a job run one after another in one
-process and write node logs, as `workbench run --job-dir` does; `workbench.read_job` merges them. Clocks of the
-nodes differ by up to a minute. Iterations last 0.2 to 0.8 s, cards and powers vary at random.
+No data is needed. Each node is a stepped simulated machine. The nodes of a job run one after another in
+one process. They write node logs, as `workbench run --job-dir` does, and `workbench.read_job` merges them.
+Clocks of the nodes differ by up to a minute. Iterations last 0.2 to 0.8 s. Cards and powers vary at random.
 
-`covered`: for each size of a job, the share of trials in which the true energy lies in the reported interval,
-for the job and for its GPUs, and the interval of the clocks' difference likewise. Truth is the exact integral
-of power times the card's gain.
+`covered` has a row for each size of a job. It shows the share of trials whose reported interval contains the
+true energy, for the job and for its GPUs. The interval of the clocks' difference is checked in the same way.
+Truth is the exact integral of power times the card's gain.
 
-`cases`: a dead rank, a restart, two jobs on one node, a changed order of the GPUs, MIG, clocks that differ by
-30 s, a late rank, a killed node, a full disk, a lost GPU, and a job that grows. `counted` is whether each GPU
-counts once, `reported` whether the trouble is reported, `iterations` whether their number is right.
+`cases` has jobs in trouble, such as a dead rank, a restart or a killed node (`job_nodes.cases`). `counted` is
+whether each GPU counts once, `reported` whether the trouble is reported, `iterations` whether their number
+is right.
 """
 
 from __future__ import annotations

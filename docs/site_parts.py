@@ -25,7 +25,7 @@ API = {
     "Measure": "measure track step phase work trace_of iterations_of BlockResult TrackedLoop Measurement "
     "GpuMeasurement "
         "IterationSummary SegmentedIterations",
-    "Compare and report": "compare EnergyComparison waste report verify EnergyStatement log_to read_log",
+    "Compare and report": "compare EnergyComparison waste report verify EnergyStatement log_to read_log read_job",
     "Find iterations": "find_periods Periods DetectedPeriod",
     "GPUs and settings": "devices open_device Device Limits Setting Configuration gpu_settings gpu_control "
     "simulate",
@@ -51,7 +51,8 @@ VARIABLES = {
     "WORKBENCH_DRIVER": "The Python module of a driver other than NVIDIA's (`workbench/device/driver.py`).",
     "WORKBENCH_SIMULATED_GPUS": "The file of a simulated machine, which this process and its children use in place of "
         "the driver. Set by `workbench.simulate` and `--simulate`.",
-    "WORKBENCH_MARKS": "File for the steps of a child process. Set by `workbench share`.",
+    "WORKBENCH_MARKS": "Directory for the marks of child processes. Set by `workbench run`, `workbench share` and "
+        "measurements in a process.",
     "WORKBENCH_DATA": "A directory of measured data; its folder `cluster` appears in the cluster panel.",
     "CUDA_VISIBLE_DEVICES": "GPUs that this process measures by default, in CUDA's order.",
     "CUDA_DEVICE_ORDER": "How CUDA numbers GPUs: `PCI_BUS_ID` or by speed.",

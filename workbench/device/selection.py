@@ -151,8 +151,8 @@ def same_job(one: Mapping[str, str], other: Mapping[str, str], *, one_parent: bo
     )
 
 
-# What launchers tell a process of a job: its number, how many there are, and the job's own name. A name that
-# torchrun gives by default ("none") is none.
+# Variables of launchers: the number of a process, how many there are, and the name of the job. torchrun's
+# default name "none" does not count.
 _JOB_RANKS = (
     ("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
@@ -163,8 +163,8 @@ _JOB_NODES = ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES")
 
 
 def rank_facts(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Who a process is in its job: `rank`, `world_size`, `local_rank`, `restarts`, `nodes` and `job`; None,
-    or an empty name, where its launcher (torchrun, accelerate, mpirun, srun) does not tell.
+    """The place of a process in its job, from the variables of torchrun, accelerate, mpirun and srun:
+    `rank`, `world_size`, `local_rank`, `restarts`, `nodes` (None if missing) and `job` (empty if missing).
 
     >>> facts = rank_facts({"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8"})
     >>> facts["rank"], facts["world_size"], facts["local_rank"], facts["job"]
@@ -203,7 +203,8 @@ def gpus_of_rank(
         identities: The GPUs of this machine.
     """
     try:
-        known = visible(identities, cuda)
+        chosen = "CUDA_VISIBLE_DEVICES" in cuda
+        known = visible(identities, cuda) if chosen else cuda_order(identities, cuda)
     except UnknownGpu:
         return ()
     if len(known) > 1 and local_rank is not None and local_rank < len(known):

@@ -90,7 +90,7 @@ def _job_of(meter: Meter, window: Window, measurement: Measurement) -> JobMeasur
 
 
 def world_sizes(processes: Sequence[ProcessMarks]) -> list[int]:
-    """How many ranks there are in each generation of processes, as their launcher tells."""
+    """The number of ranks in each generation of processes, from their launcher."""
     sizes = (max(each.facts.get("world_size") or 0 for each in group) for group in generations(processes))
     return [size for size in sizes if size]
 
@@ -230,13 +230,13 @@ def _gpu_notes(ranks: Sequence[Rank], measurement: Measurement) -> list[str]:
 
 
 def keep_job(store: Store, job: JobMeasurement) -> None:
-    """Store what a job has beyond its measurement, which is stored already. Raises StoreError."""
+    """Store ranks and waiting of a job whose measurement is stored already. Raises StoreError."""
     if job.ranks or job.waiting is not None:
         store.save_job(job.measurement.id, as_dict(job))
 
 
 def as_dict(job: JobMeasurement) -> dict[str, Any]:
-    """What a job has beyond its measurement, as JSON can hold it."""
+    """Ranks, nodes, notes and waiting of a job as JSON can hold them."""
     nodes = [{"name": each.name, "outcome": each.outcome, "skew_s": each.skew_s,
               "skew_uncertainty_s": each.skew_uncertainty_s, "energy_j": each.measurement.energy_j,
               "gpus": [gpu.uuid for gpu in each.measurement.gpus]} for each in job.nodes]

@@ -4,8 +4,8 @@
     <directory>/<host>-<pid>-<start>/iterations.parquet  the node's iterations, with its energy
     <directory>/<host>-<pid>-<start>/marks/              a copy of the marks of its ranks
 
-It is written while the job runs, each file whole or not at all, so that a node that is killed leaves what it
-had. A disk that is full ends no job.
+It is written while the job runs, each file whole or not at all. A node that is killed leaves its last update.
+A full disk ends no job.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class NodeLog:
             took_s = time.monotonic() - begun_s
 
     def update(self) -> None:
-        """Write what is known until now."""
+        """Measure until now, and write the result."""
         window = self._meter.close(self._window, sync=False, keep_open=True)
         measurement = self._meter.measure(window, settle=False)
         found = self._meter.count(window, measurement)

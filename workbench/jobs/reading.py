@@ -142,10 +142,11 @@ def merged(nodes: Sequence[NodeFile], notes: Iterable[str] = ()) -> JobMeasureme
     start_s, end_s = min(each.start_s for each in nodes), max(each.end_s for each in nodes)
     gpus = _each_once(nodes, remarks)
     over = any(each.outcome != "unfinished" for each in nodes)
-    ranks = [replace(
-        rank, started_s=rank.started_s + each.start_s - start_s, ended_s=rank.ended_s + each.start_s - start_s,
-        outcome="died" if over and each.outcome == "unfinished" else rank.outcome,
-    ) for each in nodes for rank in each.ranks]
+    ranks = []
+    for each in nodes:
+        shift_s, cut = each.start_s - start_s, over and each.outcome == "unfinished"
+        ranks += [replace(rank, started_s=rank.started_s + shift_s, ended_s=rank.ended_s + shift_s,
+                          outcome="died" if cut else rank.outcome) for rank in each.ranks]
     ranks = [replace(each, outcome="restarted") if each.outcome == "died" and each.rank is not None and any(
         other.rank == each.rank and other.started_s >= each.ended_s for other in ranks) else each
         for each in ranks]

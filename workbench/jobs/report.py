@@ -64,7 +64,7 @@ def _filled(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def tables(job: JobMeasurement) -> list[Table]:
-    """Those that say more than the line of the whole."""
+    """The tables that have more than one row."""
     found = [node_table(job)] if len(job.nodes) > 1 else []
     return found + ([rank_table(job)] if len(job.ranks) > 1 or len(job.measurement.gpus) > 1 else [])
 

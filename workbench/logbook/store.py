@@ -192,7 +192,7 @@ class Store:
         self._compact()
 
     def save_job(self, measurement_id: str, document: Mapping[str, Any]) -> None:
-        """Keep what a job has beyond its measurement (`jobs.combine.as_dict`). Raises StoreError."""
+        """Keep the ranks and nodes of a job (`jobs.combine.as_dict`). Raises StoreError."""
         path = self.directory / "jobs" / f"{measurement_id}.json"
         try:
             with _paths.replacing(path) as file:
