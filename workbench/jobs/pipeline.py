@@ -114,12 +114,12 @@ class PipelineFrontier:
     @cached_property
     def default(self) -> PipelinePlan:
         """The plan with the highest clock everywhere, the reference of slowdowns and savings."""
-        return self._plan(self._highest, self._relaxed(self._reference[0])[0])
+        return self._plan([-1] * len(self._tasks), self._relaxed(self._reference[0])[0])
 
     @cached_property
     def fastest_s(self) -> float:
         """Time of an iteration with the fastest clock of every forward and backward."""
-        return max(self._ends([float(self._of(task).time_s.min()) for task in self._tasks]))
+        return max(self._ends([float(each.time_s.min()) for each in self._each]))
 
     @cached_property
     def points(self) -> pl.DataFrame:
@@ -194,8 +194,10 @@ class PipelineFrontier:
         number = {task: row for row, task in enumerate(self._tasks)}
         return [[number[each] for each in self._before[task]] for task in self._tasks]
 
-    def _of(self, task: _Task) -> _Options:
-        return self._options[task.stage, task.instruction]
+    @cached_property
+    def _each(self) -> list[_Options]:
+        """The measured clocks of every task."""
+        return [self._options[task[:2]] for task in self._tasks]
 
     def _ends(self, durations_s: Sequence[float]) -> list[float]:
         """Earliest end of every task, in seconds."""
@@ -213,33 +215,26 @@ class PipelineFrontier:
         return latest
 
     def _durations(self, choice: Sequence[int]) -> list[float]:
-        pairs = zip(self._tasks, choice, strict=True)
-        return [float(self._of(task).time_s[clock]) for task, clock in pairs]
-
-    @cached_property
-    def _highest(self) -> list[int]:
-        return [len(self._of(task).clock_mhz) - 1 for task in self._tasks]
+        return [float(each.time_s[clock]) for each, clock in zip(self._each, choice, strict=True)]
 
     @cached_property
     def _reference(self) -> tuple[float, float]:
         """Seconds and joules of an iteration with the highest clock everywhere."""
-        return self._cost(self._highest)
+        return self._cost([-1] * len(self._tasks))
 
     def _cost(self, choice: Sequence[int]) -> tuple[float, float]:
         """Seconds and joules of an iteration with one clock per task."""
         time_s = max(self._ends(self._durations(choice)))
-        pairs = zip(self._tasks, choice, strict=True)
-        own_j = sum(float(self._of(task).cost_j[clock]) for task, clock in pairs)
+        own_j = sum(float(each.cost_j[clock]) for each, clock in zip(self._each, choice, strict=True))
         return time_s, own_j + self.blocking_power_w * self.stages * time_s
 
     def _plan(self, choice: Sequence[int], bound_j: float) -> PipelinePlan:
         """The schedule of one clock per task, every task as early as it can begin."""
+        ends = self._ends(self._durations(choice))
         rows = [
-            (task.stage, task.microbatch, INSTRUCTIONS[task.instruction], int(options.clock_mhz[clock]),
-             end_s - options.time_s[clock], options.time_s[clock], options.energy_j[clock])
-            for task, clock, end_s in zip(
-                self._tasks, choice, self._ends(self._durations(choice)), strict=True)
-            for options in [self._of(task)]
+            (task.stage, task.microbatch, INSTRUCTIONS[task.instruction], int(each.clock_mhz[clock]),
+             end_s - each.time_s[clock], each.time_s[clock], each.energy_j[clock])
+            for task, each, clock, end_s in zip(self._tasks, self._each, choice, ends, strict=True)
         ]
         names = ("stage", "microbatch", "instruction", "sm_clock_mhz", "start_s", "time_s", "energy_j")
         clocks = pl.DataFrame(rows, schema=names, orient="row").sort("stage", "start_s")
@@ -258,34 +253,24 @@ class PipelineFrontier:
         then the time of the iteration.
         """
         count = len(self._tasks)
-        slopes: list[float] = []
-        widths: list[float] = []
-        owner: list[int] = []
-        for row, task in enumerate(self._tasks):
-            options = self._of(task)
-            width = np.diff(options.time_s[options.hull])
-            slopes += list(np.diff(options.cost_j[options.hull]) / width)
-            widths += list(width)
-            owner += [row] * len(width)
-        shortest = np.array([self._of(task).time_s.min() for task in self._tasks])
-        segments = coo_array(
-            (np.ones(len(owner)), (owner, np.arange(len(owner)))), shape=(count, len(owner))
-        ).tocsr()
+        widths = [np.diff(each.time_s[each.hull]) for each in self._each]
+        drops = [np.diff(each.cost_j[each.hull]) for each in self._each]
+        width_s, owner = np.concatenate(widths), np.repeat(np.arange(count), [len(each) for each in widths])
+        shortest = np.array([each.time_s.min() for each in self._each])
+        shape = count, len(owner)
+        segments = coo_array((np.ones(len(owner)), (owner, np.arange(len(owner)))), shape=shape).tocsr()
         # A task ends before each of its successors begins, and before the iteration ends (row `count`).
         pairs = [(each, row) for row, before in enumerate(self._edges) for each in before]
         first, second = np.array(pairs + [(row, count) for row in range(count)]).T
-        steps = np.arange(len(first))
-        ones = np.ones(len(first))
-        starts = coo_array(
-            (np.r_[ones, -ones], (np.r_[steps, steps], np.r_[first, second])), shape=(len(first), count + 1)
-        )
+        one, steps = np.ones(len(first)), np.arange(len(first))
+        starts = coo_array((np.r_[one, -one], (np.r_[steps, steps], np.r_[first, second])))
         found = linprog(
-            np.r_[slopes, np.zeros(count), self.blocking_power_w * self.stages],
+            np.r_[np.concatenate(drops) / width_s, np.zeros(count), self.blocking_power_w * self.stages],
             A_ub=hstack([segments[first], starts]).tocsr(),
             b_ub=-shortest[first],
-            bounds=np.c_[np.zeros(len(owner) + count + 1), np.r_[widths, np.full(count, np.inf), limit_s]],
+            bounds=np.c_[np.zeros(len(owner) + count + 1), np.r_[width_s, np.full(count, np.inf), limit_s]],
         )
-        fixed_j = sum(float(self._of(task).cost_j[self._of(task).hull[0]]) for task in self._tasks)
+        fixed_j = sum(float(each.cost_j[each.hull[0]]) for each in self._each)
         durations_s = shortest + segments @ found.x[: len(owner)]
         return float(found.fun) + fixed_j, min(float(found.x[-1]), limit_s), durations_s
 
@@ -295,30 +280,20 @@ class PipelineFrontier:
         The change that saves most comes first. A task that is late because of the solver's tolerance speeds
         up before any other slows down.
         """
-        pairs = zip(self._tasks, durations_s, strict=True)
-        choice = [self._slowest(task, float(duration_s)) for task, duration_s in pairs]
+        choice = [_slowest(*pair) for pair in zip(self._each, durations_s, strict=True)]
         while True:
             present = self._durations(choice)
             ends, latest = self._ends(present), self._latest(present, limit_s)
             best = (False, 0.0, -1, -1)
-            for row, (task, clock) in enumerate(zip(self._tasks, choice, strict=True)):
+            for row, (each, clock) in enumerate(zip(self._each, choice, strict=True)):
                 slack_s = latest[row] - ends[row]
-                options = self._of(task)
-                if slack_s > 0 and clock == options.pareto[-1]:
-                    continue
-                other = self._slowest(task, present[row] + slack_s)
-                gain_j = float(options.cost_j[clock] - options.cost_j[other])
+                other = _slowest(each, present[row] + slack_s)
+                gain_j = float(each.cost_j[clock] - each.cost_j[other])
                 if other != clock:
                     best = max(best, (slack_s < 0, gain_j, row, other))
             if best[2] < 0:
                 return choice
             choice[best[2]] = best[3]
-
-    def _slowest(self, task: _Task, time_s: float) -> int:
-        """The cheapest clock of a task that takes at most `time_s`, give or take a nanosecond."""
-        options = self._of(task)
-        place = int(np.searchsorted(options.time_s[options.pareto], time_s + 1e-9, side="right"))
-        return int(options.pareto[max(place - 1, 0)])
 
     def _per_stage(self, limit_s: float) -> list[int]:
         """One clock per stage within the limit, as an index per task, of the least energy (to 0.1 %).
@@ -442,6 +417,12 @@ def _read(profile: pl.DataFrame) -> pl.DataFrame:
         )
     means = table.group_by("stage", "instruction", "sm_clock_mhz").agg(pl.col("time_s", "energy_j").mean())
     return means.sort("sm_clock_mhz")
+
+
+def _slowest(options: _Options, time_s: float) -> int:
+    """The cheapest clock that takes at most `time_s`, give or take a nanosecond."""
+    place = int(np.searchsorted(options.time_s[options.pareto], time_s + 1e-9, side="right"))
+    return int(options.pareto[max(place - 1, 0)])
 
 
 def _options_of(part: pl.DataFrame, blocking_power_w: float) -> _Options:
