@@ -267,7 +267,7 @@ def test_without_gpus_the_list_names_the_simulated_ones(
     assert main(["gpus"]) == 0
     shown = capfd.readouterr().out
     assert shown.startswith("no driver")
-    assert "--simulate A100" in shown
+    assert "workbench run --simulate A100 -- python" in shown
 
 
 def test_the_notebooks_are_copied_and_never_overwritten(

@@ -130,7 +130,8 @@ def _texts(values: Mapping[str, object]) -> dict[str, str]:
 def _uncertainty(name: str, values: Mapping[str, object]) -> str:
     """The name of a value's uncertainty among the others; empty where there is none."""
     stem, _, unit = name.rpartition("_")
-    for each in (f"{stem}_uncertainty_{unit}", f"{name}_uncertainty", f"uncertainty_{unit}" * (name in ("seconds", "energy_j"))):
+    alone = {"seconds": "uncertainty_s", "energy_j": "uncertainty_j"}.get(name, "")
+    for each in (f"{stem}_uncertainty_{unit}", f"{name}_uncertainty", alone):
         if values.get(each) is not None:
             return each
     return ""

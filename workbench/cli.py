@@ -454,7 +454,8 @@ def _gpus(arguments: argparse.Namespace) -> int:
     for text in lines(mine.devices, mine.recorder):
         print(text)
     if not mine.devices:
-        print(f"{mine.why_no_gpu()}. To try a simulated one: workbench run --simulate A100 -- python train.py")
+        simulated = "workbench run --simulate A100 -- python train.py"
+        print(f"{mine.why_no_gpu()}. To try a simulated one: {simulated}")
     why = "" if mine.devices else mine.why_no_gpu()
     write_json(arguments, {"gpus": as_dicts(mine.devices), "why_none": why})
     return 0

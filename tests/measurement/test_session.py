@@ -52,6 +52,15 @@ def test_a_session_measures_all_visible_gpus(simulated: Simulated) -> None:
     assert mine.messages == []
 
 
+def test_the_first_window_begins_after_an_observed_update(simulated: Simulated) -> None:
+    simulated("V100")
+    meter = sessions.current().meter
+    window = meter.open("first")
+    time.sleep(0.2)
+    measurement = meter.measure(meter.close(window))
+    assert not [note for note in measurement.gpus[0].notes if "counter updates" in note]
+
+
 def test_a_session_may_measure_some_gpus_only(simulated: Simulated) -> None:
     simulated("V100,A100", stepped=True)
     mine = Session([1])

@@ -784,6 +784,9 @@ def test_a_script_tunes_its_loop(lab: Callable[..., Lab]) -> None:
     assert tuning.result.settled_s is not None
     assert tuning.result.saved is not None
     assert tuning.result.saved.share > 0
+    assert str(tuning.result) == tuning.result.text
+    assert str(tuning.result.saved).startswith("Saved: energy ")
+    assert ", uncertainty" not in str(tuning.result.saved)
     assert here.as_found
     with pytest.raises(UsageError, match="has not begun"):
         _ = workbench.tune().result

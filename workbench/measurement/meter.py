@@ -331,7 +331,8 @@ def _energy_notes(energy: EnergyEstimate | None, timeline: EnergyTimeline) -> li
                 "draw; the energy comes from power readings"]
     if energy is not None:
         plain = energy.source == "difference" and not timeline.moving
-        return ["the counter updates at the edges of this window were not observed: error up to one update each"] * plain
+        why = "the counter updates at the edges of this window were not observed: error up to one update each"
+        return [why] * plain
     if timeline.difference_j < 0:
         return [f"the energy counter went back by {-timeline.difference_j:.3g} J (was the driver reloaded?)"]
     what = "its energy counter could not be read" if timeline.counted else "it has no energy counter"

@@ -251,8 +251,8 @@ class Recorder:
         """Wait until the sensors' updates are known, as far as they can be, and followed."""
         known = self._wait(lambda n: self._ring.state(n)[0] in (RUNNING, LOST), timeout_s)
         if known and self._sampler is None:  # a window that begins now needs an update before its start
-            uuids = {number: uuid for uuid, number in self._numbers.items()}
-            self._wait(lambda n: (row := self.latest(uuids[n])) is not None and row["tick_s"] > 0, FOLLOWED_S)
+            self._wait(lambda _: all(row is not None and row["tick_s"] > 0
+                                     for row in map(self.latest, self._numbers)), FOLLOWED_S)
         return known
 
     def _wait(self, done: Callable[[int], bool], timeout_s: float) -> bool:
