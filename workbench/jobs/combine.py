@@ -66,13 +66,12 @@ def _job_of(meter: Meter, window: Window, measurement: Measurement) -> JobMeasur
     assert window.end_s is not None
     within_s = window.start_s, window.end_s
     processes = of_children(meter.clock, *within_s)
-    timelines = {device.uuid: meter.timeline(number, *within_s, window)
-                 for number, device in enumerate(meter.devices) if processes}
+    timelines = meter.timelines_of(window) if processes else {}
     gpus = [_gpus_of(each) for each in processes]
     groups = generations(processes)
     ranks = [
         Rank(each.rank, each.facts.get("host", ""), each.pid, used,
-             max(sum(within_s[0] <= at <= within_s[1] for at in each.steps) - 1, 0),
+             max(len(each.steps) - 1, 0),
              outcome=_outcome(each, processes, groups, measurement.outcome),
              started_s=max(each.began_s, within_s[0]) - within_s[0],
              ended_s=min(_ended_s(each, within_s[1]), within_s[1]) - within_s[0],
@@ -100,8 +99,10 @@ def _gpus_of(process: ProcessMarks) -> tuple[str, ...]:
     facts, found = process.facts, tuple[str, ...]()
     with contextlib.suppress(DeviceError):
         door = driver.current()
-        found = (facts["gpu"],) if facts.get("gpu") else selection.gpus_of_rank(
-            facts.get("cuda", {}), facts.get("local_rank"), door.identities())
+        cuda = facts.get("cuda", {})
+        whole = facts.get("gpu") and "MIG-" not in str(cuda)  # torch gives an instance a UUID of its own
+        found = (facts["gpu"],) if whole else selection.gpus_of_rank(
+            cuda, facts.get("local_rank"), door.identities())
         found = tuple(door.open_uuid(each).uuid if each.startswith("MIG-") else each for each in found)
     return found
 

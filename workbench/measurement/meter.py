@@ -244,7 +244,7 @@ class Meter:
         """The iterations of a measured window; see `iterations.count`."""
         from .iterations import count
 
-        return count(window, measurement, self._traces_of(window), detect_periods=detect_periods)
+        return count(window, measurement, self.timelines_of(window), detect_periods=detect_periods)
 
     def waste(self, window: Window, measurement: Measurement) -> tuple[str, ...]:
         """Sentences on energy of idle GPUs in a measured window; none for a short one.
@@ -255,7 +255,7 @@ class Meter:
         if measurement.energy_j is None or window.end_s is None or window.end_s - window.start_s < CHEAP_S:
             return ()
         traces = {uuid: trace_of(each, window.start_s, window.end_s)
-                  for uuid, each in self._traces_of(window).items()}
+                  for uuid, each in self.timelines_of(window).items()}
         return tuple(describe_waste(waste_of_run(measurement, traces)[0], measurement))
 
     def traces(self, window: Window) -> dict[str, pl.DataFrame]:
@@ -265,11 +265,11 @@ class Meter:
         from .iterations import trace_of
 
         assert window.end_s is not None
-        known = self._traces_of(window)
+        known = self.timelines_of(window)
         self._measured = None
         return {uuid: trace_of(each, window.start_s, window.end_s) for uuid, each in known.items()}
 
-    def _traces_of(self, window: Window) -> dict[str, EnergyTimeline]:
+    def timelines_of(self, window: Window) -> dict[str, EnergyTimeline]:
         """The GPUs' timelines of a closed window, by UUID; fetched once for the last measured window."""
         if self.recorder is None:
             return {}

@@ -6,6 +6,7 @@ An iteration of a job ends when the last rank ends it. Work is the sum over rank
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import json
 import os
@@ -78,10 +79,14 @@ class ProcessMarks(marks.MarkRecorder):
         worked = (moments[-1] for moments, _ in self.work.values())
         return max([self.began_s, *self.steps[-1:], *(phase.end_s for phase in self.phases), *worked])
 
-    def between(self, start_s: float, end_s: float) -> bool:
-        """Whether it has marked anything between two moments."""
-        return self.last_mark_s >= start_s and self.began_s <= end_s and bool(
-            self.steps or self.phases or self.work)
+    def between(self, start_s: float, end_s: float) -> ProcessMarks:
+        """Its marks between two moments."""
+        found = copy.copy(self)
+        found.steps = array("d", (at for at in self.steps if start_s <= at <= end_s))
+        found.phases = list(self.phases_between(start_s, end_s))
+        found.work = {name: each for name, each in self.work.items()
+                      if any(start_s <= at <= end_s for at in each[0])}
+        return found
 
 
 class _File(NamedTuple):
@@ -152,8 +157,10 @@ def of_children(clock: Callable[[], float], start_s: float, end_s: float) -> lis
         return []
     folder = _folders.get((path, clock)) or _folders.setdefault((path, clock), MarkFolder(path, clock))
     found = folder.read()
-    speakers = {each.pid for each in found if each.steps}
-    return [each for each in found if each.between(start_s, end_s) and speakers.isdisjoint(each.inside)]
+    cut = [each.between(start_s, end_s) for each in found if each.last_mark_s >= start_s]
+    speakers = {each.pid for each in cut if each.steps}
+    return [each for each in cut
+            if (each.steps or each.phases or each.work) and speakers.isdisjoint(each.inside)]
 
 
 def with_children(own: Marks, processes: Sequence[ProcessMarks], start_s: float, end_s: float) -> Marks:
@@ -169,10 +176,10 @@ def with_children(own: Marks, processes: Sequence[ProcessMarks], start_s: float,
 
 
 def together(processes: Sequence[ProcessMarks], start_s: float, end_s: float) -> Marks:
-    """The marks of a job between two moments, from those of its processes."""
+    """The marks of a job from those of its processes between two moments."""
     runs: list[tuple[float, ...]] = []
     for generation in generations(processes):
-        run = tuple(at for at in iteration_ends(generation) if start_s <= at <= end_s)
+        run = tuple(iteration_ends(generation))
         if len(run) > 1 and not (runs and run[0] < runs[-1][-1]):
             runs.append(run)
     sums: dict[str, float] = {}
