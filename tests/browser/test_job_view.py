@@ -61,6 +61,11 @@ def test_lanes_and_settings_of_single_gpus(notebook: Make) -> None:
     assert shown["answer"].startswith("GPU 5 keeps the others waiting 21.8\u00a0ms of each 310\u00a0ms iteration")
     assert (shown["apply"], shown["canUndo"], shown["badge"], shown["frontier"]) == ("Apply to 7 GPUs", False, True, 1)
     assert shown["settings"].count("400") == 7
+    stored, widget = (output["data"] for output in made.outputs(1))  # for a notebook without a kernel
+    picture = "".join(stored["text/html"])
+    assert picture.count("<svg") == 2
+    assert "keeps the others waiting" in picture
+    assert "application/vnd.jupyter.widget-view+json" in widget
     for name in ("apply", "undo"):  # by the keyboard
         made.page.locator(f".workbench-power .workbench-do-{name}").last.focus()
         made.page.keyboard.press("Enter")

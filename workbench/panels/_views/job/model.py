@@ -225,6 +225,6 @@ def settings_html(
     names = names_of(job)
     waits = {} if job.waiting is None else {gpu.uuid: wait_text(gpu) for gpu in job.waiting.gpus}
     return _table([
-        {"GPU": names[uuid].full if uuid in names else uuid, "waits": waits.get(uuid, ""),
+        {"GPU": names[uuid].full if uuid in names else uuid,
          "active": str(active[uuid] or "unknown") if uuid in active else "not on this machine",
-         "proposed": str(setting)} for uuid, setting in settings.items()])
+         "proposed": str(setting), "waits": waits.get(uuid, "")} for uuid, setting in settings.items()])

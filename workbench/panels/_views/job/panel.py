@@ -47,7 +47,7 @@ class JobPanel(LivePanel):
         here = {device.uuid for device in session.current().devices} if self.settings else set[str]()
         own = {uuid: setting for uuid, setting in self.settings.items() if uuid in here}
         self.applier = Applier(own=own) if own else None
-        self._told: dict[str, Any] = {}  # the settings that views show
+        self._sent_settings: dict[str, Any] = {}  # the settings that views show
         self._box: ipywidgets.VBox | None = None
         super().__init__(live=live)
         if frontier is not None:
@@ -72,8 +72,8 @@ class JobPanel(LivePanel):
             try:
                 self.applier.apply() if what == "apply" else self.applier.undo()
             finally:
-                self._told = self._applicable() or {}
-                self._say({**self._told, "kind": "applied"})
+                self._sent_settings = self._applicable() or {}
+                self._say({**self._sent_settings, "kind": "applied"})
                 self._picture_later()
 
     # showing
@@ -135,11 +135,11 @@ class JobPanel(LivePanel):
     def about(self) -> dict[str, Any]:
         texts = model.sentences(self.result)
         result = {"answer": model.answer_html(texts), "details": model.details_html(self.result)}
-        self._told = self._applicable() or {}
+        self._sent_settings = self._applicable() or {}
         return {
             "title": self.title(), "label": self.result.measurement.label, "gpus": [], "plots": [],
             "window": 0.0, "stop": False, "slider": False, "follows": False, "result": result,
-            "lanes": self._lanes().described(), "settings": self._told or None,
+            "lanes": self._lanes().described(), "settings": self._sent_settings or None,
         }
 
     def news(self, *, whole: bool = False) -> Message:
@@ -149,8 +149,8 @@ class JobPanel(LivePanel):
     def changes(self) -> Message | None:
         if self.absent() or not self.due():
             return None
-        before, self._told = self._told, self._applicable() or {}
-        return ({**self._told, "kind": "applied"}, []) if self._told != before else None
+        before, self._sent_settings = self._sent_settings, self._applicable() or {}
+        return ({**self._sent_settings, "kind": "applied"}, []) if self._sent_settings != before else None
 
     def _applicable(self) -> dict[str, Any] | None:
         """The proposed settings and the active ones; None where none is proposed."""
