@@ -275,12 +275,24 @@ class PipelineFrontier:
         return float(found.fun) + fixed_j, min(float(found.x[-1]), limit_s), durations_s
 
     def _rounded(self, durations_s: np.ndarray, limit_s: float) -> list[int]:
-        """A measured clock per task: the slowest within its duration, then slower ones where it has slack.
+        """A measured clock per task, near its duration.
 
-        The change that saves most comes first. A task that is late because of the solver's tolerance speeds
-        up before any other slows down.
+        The better of two starts: the slowest clock within the duration, and the nearest one on the hull,
+        which can be late.
         """
-        choice = [_slowest(*pair) for pair in zip(self._each, durations_s, strict=True)]
+        pairs = list(zip(self._each, durations_s, strict=True))
+        starts = (
+            [_slowest(*pair) for pair in pairs],
+            [int(each.hull[np.argmin(abs(each.time_s[each.hull] - wanted))]) for each, wanted in pairs],
+        )
+        choices = [self._repaired(start, limit_s) for start in starts]
+        return min(choices, key=lambda choice: self._cost(choice)[1])
+
+    def _repaired(self, choice: list[int], limit_s: float) -> list[int]:
+        """The choice with faster clocks where a task is late, then slower ones where it has slack.
+
+        Late tasks come first, the one with the least cost per second. Then the largest saving comes first.
+        """
         while True:
             present = self._durations(choice)
             ends, latest = self._ends(present), self._latest(present, limit_s)
@@ -289,6 +301,8 @@ class PipelineFrontier:
                 slack_s = latest[row] - ends[row]
                 other = _slowest(each, present[row] + slack_s)
                 gain_j = float(each.cost_j[clock] - each.cost_j[other])
+                if slack_s < 0 and other != clock:
+                    gain_j /= present[row] - float(each.time_s[other])  # joules per second
                 if other != clock:
                     best = max(best, (slack_s < 0, gain_j, row, other))
             if best[2] < 0:
