@@ -1,4 +1,4 @@
-"""Tuning all GPUs of a job as one: the limit on the time of an iteration, and the saving beside an oracle's.
+"""Tuning all GPUs of a job as one: the slowdown limit of its iterations, and the share of an oracle's saving.
 
     python -m benchmarks.jobs_tuning [--json FILE] [--quick]
 

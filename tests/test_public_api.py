@@ -73,7 +73,7 @@ SIGNATURES = {
 MADE = {  # types that a person makes, by their arguments
     "Configuration": "(setting: 'Setting' = Setting(power_limit_w=None, sm_clock_mhz=None, "
     "mem_clock_mhz=None), batch_size: 'int | None' = None) -> None",
-    "RecurringJob": "(name: 'str', batch_sizes: 'Sequence[int]', default: 'int | None' = None, objective: "
+    "RecurringJob": "(label: 'str', batch_sizes: 'Sequence[int]', default: 'int | None' = None, objective: "
     "'Objective | float | str' = 0.5, *, eta: 'float | None' = None, storage: 'str | Path | optuna.storages.BaseStorage | None' = None, target: "
     "'float | None' = None, higher_is_better: 'bool' = True, max_epochs: 'int' = 100, policy: 'BatchSizePolicy | str | "
     "optuna.samplers.BaseSampler' = 'knowledge-gradient', power_limits_w: 'Sequence[float] | None' = None, "

@@ -7,8 +7,6 @@ import pytest
 
 import workbench
 from workbench.jobs.records import GpuWait, JobWaiting
-from workbench.measurement import session as sessions
-from workbench.records import Setting
 from workbench.simulation import machine as machines
 from workbench.simulation.ranks import DataParallelJob
 from workbench.tuning import balance
@@ -77,15 +75,10 @@ def test_a_tuned_job_with_a_straggler(monkeypatch: pytest.MonkeyPatch, wrong: bo
     texts = [text for _, text in result.events]
     assert any("lower clocks for GPUs that wait" in text for text in texts), texts
     assert [device.setting() for device in session.meter.devices] == before
-    print(texts, clocks_mhz[-1], looks, result.saved, result.setting)
-    straggler = {clocks[2] for clocks in clocks_mhz[-50:]}
     if wrong:
         assert any("the job became slower" in text for text in texts), texts
     else:
-        assert all(clocks[n] is not None and clocks[n] < 1410 for clocks in clocks_mhz[-20:] for n in (0, 1, 3))
+        assert all((clocks[n] or 1410) < 1410 for clocks in clocks_mhz[-20:] for n in (0, 1, 3))
         assert looks[-1].max() < looks[0].max()
-        assert straggler
-    assert result.saved is not None and result.saved.slowdown < 0.05
-
-
-assert Setting
+    assert result.saved is not None
+    assert result.saved.slowdown < 0.05

@@ -41,7 +41,8 @@ def job_of(
         found: Its iterations, from which the waiting of several GPUs is found.
     """
     try:
-        return replace(_job_of(meter, window, measurement), waiting=_waiting(meter, window, measurement, found))
+        job = _job_of(meter, window, measurement)
+        return replace(job, waiting=_waiting(meter, window, measurement, found))
     except Exception as error:
         note = f"the ranks of this job could not be combined ({describe_error(error)})"
         return JobMeasurement(replace(measurement, notes=(*measurement.notes, note)), notes=(note,))
@@ -50,14 +51,17 @@ def job_of(
 def _waiting(
     meter: Meter, window: Window, measurement: Measurement, found: SegmentedIterations | None
 ) -> JobWaiting | None:
-    """Who waits for whom; None for one GPU, or without iterations."""
+    """Who waits for whom, at the setting that lasted longest; None for one GPU, or without iterations."""
     uuids = {gpu.uuid for gpu in measurement.gpus}
     if found is None or not found.summary.sure or not found.summary.count or len(uuids) < 2:
         return None
-    borders = found.frame.filter(kind="iteration").select("start_s", "end_s").to_numpy().ravel()
     assert window.end_s is not None
-    traces = {device.uuid: trace_of(meter.timeline(number, window.start_s, window.end_s, window),
-                                    window.start_s, window.end_s)
+    within_s = window.start_s, window.end_s
+    parts = [(part.start_s, part.end_s) for part in found.parts] or [within_s]
+    start_s, end_s = max(parts, key=lambda part: part[1] - part[0])  # under one setting
+    borders = found.frame.filter(kind="iteration").select("start_s", "end_s").to_numpy().ravel()
+    borders = borders[(borders >= start_s) & (borders <= end_s)]
+    traces = {device.uuid: trace_of(meter.timeline(number, *within_s, window), start_s, end_s)
               for number, device in enumerate(meter.devices) if device.uuid in uuids}
     return waiting(traces, borders, names={gpu.uuid: gpu.name for gpu in measurement.gpus})
 

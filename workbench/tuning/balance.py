@@ -1,10 +1,10 @@
 """Lower clocks for GPUs that wait for the slowest GPU of their job.
 
 Work at a clock f' below f takes at most f / f' times as long. A GPU that waits for `wait_s` of an iteration
-may therefore run at f (1 - wait_s / iteration_s): it is not the last at the synchronisation, and the iteration
-takes as long as before. Perseus (SOSP'24, section 3) saves energy on stages of a pipeline in this way. Work
-that does not follow the clock leaves some waiting, which the next look finds. Arrivals vary from iteration to
-iteration, so one standard deviation of an iteration's length stays unused.
+may therefore run at f (1 - wait_s / iteration_s). It is then not the last at the synchronisation, and the
+iteration takes as long as before. Perseus (SOSP'24, section 3) saves energy on stages of a pipeline in this
+way. Work that does not follow the clock leaves some waiting, which the next look finds. Arrivals vary from
+iteration to iteration, so one standard deviation of an iteration's length stays unused.
 """
 
 from __future__ import annotations
