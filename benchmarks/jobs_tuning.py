@@ -33,7 +33,8 @@ def job_settings(count: int, seed: int) -> list[dict[str, Any]]:
         straggler = (rng.randrange(gpus), rng.uniform(1.05, 1.2)) if number % 2 else None
         jobs.append({
             "card": rng.choice(CARDS), "workload": rng.choice(WORKLOADS), "gpus": gpus,
-            "straggler": straggler, "cause": rng.choice(("clock", "data")), "wait": rng.choice(("spin", "spin", "block")),
+            "straggler": straggler, "cause": rng.choice(("clock", "data")),
+            "wait": rng.choice(("spin", "spin", "block")),
             "seed": rng.randrange(10**6),
         })
     return jobs

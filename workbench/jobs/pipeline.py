@@ -277,13 +277,8 @@ class PipelineFrontier:
     def _rounded(self, durations_s: np.ndarray, limit_s: float) -> list[int]:
         """A measured clock per task, near its duration.
 
-<<<<<<< HEAD
-        The better of two starts: the slowest clock within the duration, and the nearest on the hull, which can
-        be late.
-=======
         The better of two starts: the slowest clock within the duration, and the nearest one on the hull,
         which can be late.
->>>>>>> pipeline
         """
         pairs = list(zip(self._each, durations_s, strict=True))
         starts = (
