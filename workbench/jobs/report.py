@@ -3,15 +3,84 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from .._html import table
 from ..logbook.quantities import as_columns, format_duration, format_energy, format_seconds
 from ..logbook.report import CARD, line
 from ..tariff import significant
-from .records import JobMeasurement, JobNode, Rank
+from .records import GpuWait, JobMeasurement, JobNode, JobWaiting, Rank
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+
+class GpuName(NamedTuple):
+    """A GPU in a lane, and in a sentence: "2: GPU 5" and "GPU 5 of node-b" where there are several nodes."""
+
+    short: str
+    full: str
+
+
+def names_of(job: JobMeasurement) -> dict[str, GpuName]:
+    """The names of a job's GPUs by UUID."""
+    waiting = () if job.waiting is None else job.waiting.gpus
+    index = {gpu.uuid: gpu.index for gpu in waiting}
+    nodes = job.nodes or (JobNode("", job.measurement),)
+    found = own_names(waiting)
+    for number, node in enumerate(nodes, start=1):
+        for place, gpu in enumerate(node.measurement.gpus):
+            name = f"GPU {index.get(gpu.uuid, place)}"
+            several = len(nodes) > 1
+            found[gpu.uuid] = GpuName(f"{number}: {name}", f"{name} of {node.name}") if several else GpuName(
+                name, name)
+    return found
+
+
+def own_names(gpus: Iterable[GpuWait]) -> dict[str, GpuName]:
+    """The names of the GPUs of one node by UUID."""
+    return {gpu.uuid: GpuName(f"GPU {gpu.index}", f"GPU {gpu.index}") for gpu in gpus}
+
+
+def answer(waiting: JobWaiting, names: Mapping[str, GpuName]) -> str:
+    """Which GPU the others wait for, how long, and what that costs; or why this is not known."""
+    if len(waiting.gpus) == 1:
+        return "The job has one GPU: no other waits for it"
+    if not waiting.known:
+        return f"Cannot be told: {waiting.reason or 'the data do not show which GPU waits'}"
+    if waiting.straggler is None:
+        return "No GPU keeps the others waiting"
+    others = [gpu for gpu in waiting.gpus if gpu.uuid != waiting.straggler]
+    times_s = [gpu.wait_s for gpu in others if gpu.wait_s is not None]
+    long = f" {format_seconds(sum(times_s) / len(times_s))} of" if times_s else " in"
+    who = f"the other{'s' * (len(others) > 1)}"
+    text = (f"{names[waiting.straggler].full} keeps {who} waiting{long} each "
+            f"{format_seconds(waiting.iteration_s)} iteration")
+    if waiting.energy_j is None:
+        return text
+    whole = format_energy(waiting.count * waiting.energy_j, None)
+    return (f"{text}; the waiting costs {format_energy(waiting.energy_j, None)} per iteration "
+            f"({whole} in all)")
+
+
+def basis(waiting: JobWaiting, names: Mapping[str, GpuName]) -> list[str]:
+    """Sentences below the answer: what a faster straggler would save, and why it is slow."""
+    if not waiting.known:
+        return []
+    found = []
+    if waiting.straggler is not None and waiting.cost_s:
+        name = names[waiting.straggler].full
+        found.append(f"An iteration would take {format_seconds(waiting.cost_s)} less if {name} were as fast "
+                     f"as the next slowest GPU")
+    elif waiting.straggler is None and waiting.energy_j:
+        found.append(f"All waiting together costs {format_energy(waiting.energy_j, None)} per iteration")
+    return [*found, *filter(None, [waiting.reason])]
+
+
+def who_waits(job: JobMeasurement) -> list[str]:
+    """The answer and its basis; nothing where it was not looked for."""
+    names = names_of(job)
+    return [] if job.waiting is None else [answer(job.waiting, names), *basis(job.waiting, names)]
 
 
 def rank_table(job: JobMeasurement) -> Table:
@@ -72,7 +141,7 @@ def tables(job: JobMeasurement) -> list[Table]:
 def details(job: JobMeasurement) -> list[str]:
     """Its tables and notes as lines of text."""
     parts = [row for each in tables(job) for row in as_columns(*each).splitlines()]
-    return [*parts, *job.notes]
+    return [*who_waits(job), *parts, *job.notes]
 
 
 def text(job: JobMeasurement) -> str:

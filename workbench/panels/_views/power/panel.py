@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ....device.protocol import Device
 from ....errors import UsageError, describe_error
 from ....jobs.records import JobWaiting
+from ....jobs.report import answer, own_names
 from ....logbook.report import format_duration
 from ....measurement.recorder import Hold, Recorder
 from ....measurement.sampler import REST_AFTER_S
@@ -28,7 +29,6 @@ from ..._core.live import LivePanel, Message, script
 from ..._core.persistent import answered, captioned
 from ..._core.svg import Picture, titled
 from ..job.figure import draw_lanes
-from ..job.model import answer, own_names
 from ..period.figure import draw_period
 from ..period.follower import PeriodFollower, PeriodMessage
 from .conditions import conditions
