@@ -41,6 +41,7 @@ SIGNATURES = {
     "measure": "(label: 'str | Callable[..., Any]' = '', *, gpus: 'Gpus' = None) -> 'Any'",
     "open_device": "(which: 'int | str' = 0) -> 'OpenGpu'",
     "phase": "(kind: 'str') -> 'Iterator[None]'",
+    "read_job": "(where: 'str | Path', job_id: 'str' = '') -> 'JobMeasurement'",
     "read_log": "(path: 'str | Path', *, every_s: 'float | None' = None) -> 'EnergyLog'",
     "report": "(*names: 'str', last: 'int | None' = None, label: 'str | None' = None, since: 'str | None' = "
     "None, pue: 'float | None' = None, location: 'str' = '', g_co2_per_kwh: 'float | None' = None, "

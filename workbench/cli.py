@@ -333,9 +333,9 @@ def _run(arguments: argparse.Namespace) -> int:
             kind = "command" if tuning is None else "tuned command"
             _note(*session.keep(measurement, window, meter, Store(), frame, kind=kind))
             combine.keep_job(Store(), job)
-            tuned = {} if tuning is None else {"tuning": tuning.tuner.end().as_dict()}
-            write_json(arguments, {
-                **report.as_dict(measurement), "job": combine.as_dict(job), **tuned})
+            more = {} if tuning is None else {"tuning": tuning.tuner.end().as_dict()}
+            more |= {"job": combine.as_dict(job)} if job.ranks else {}
+            write_json(arguments, {**report.as_dict(measurement), **more})
         # whoever waits for the command needs its status, whatever became of the measurement
         except BaseException as error:
             with contextlib.suppress(OSError):

@@ -104,7 +104,7 @@ def test_several_jobs_are_told_apart_and_missing_nodes_reported(
     ends = schedule(8, 0.3, random.Random(3))
     for number, job in enumerate(("first", "second")):
         run(NodePlan(f"node{number}", "V100", synchronous(1, number, 2), job=job, nodes=2, seed=number), ends, tmp_path)
-    with pytest.raises(UsageError, match="first, second"):
+    with pytest.raises(UsageError, match="name one with job_id"):
         workbench.read_job(tmp_path)
     found = workbench.read_job(tmp_path, "second")
     assert found.measurement.outcome == "unfinished"

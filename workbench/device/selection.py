@@ -193,7 +193,8 @@ def job_name(environment: Mapping[str, str]) -> str:
 
 
 def gpus_of_rank(
-    cuda: Mapping[str, str], local_rank: int | None, identities: Sequence[Identity]
+    cuda: Mapping[str, str], local_rank: int | None, identities: Sequence[Identity],
+    in_use: str | None = None,
 ) -> tuple[str, ...]:
     """The UUID (or MIG entry) of the GPU of another process of this machine; none where that is not known.
 
@@ -201,7 +202,10 @@ def gpus_of_rank(
         cuda: Its variables of `CUDA_VARIABLES`.
         local_rank: Its number on this machine.
         identities: The GPUs of this machine.
+        in_use: The UUID that its torch reports; that of a MIG instance is none of a GPU.
     """
+    if in_use in [uuid for uuid, _, _ in identities]:
+        return (str(in_use),)
     try:
         chosen = "CUDA_VISIBLE_DEVICES" in cuda
         known = visible(identities, cuda) if chosen else cuda_order(identities, cuda)

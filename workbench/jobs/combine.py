@@ -84,7 +84,7 @@ def _job_of(meter: Meter, window: Window, measurement: Measurement) -> JobMeasur
     ]
     ranks = [_with_energy(each, ranks, timelines, within_s[0]) for each in ranks]
     elsewhere = any((each.facts.get("nodes") or 1) > 1 for each in processes)  # other nodes have other ranks
-    notes = notes_of(ranks, measurement, [] if elsewhere else world_sizes(processes))
+    notes = notes_of(ranks, measurement, [] if elsewhere else rank_counts(processes))
     name = processes[0].facts["host"] if processes else socket.gethostname()
     whole = replace(measurement, notes=(*measurement.notes, *notes))
     order = sorted(ranks, key=lambda each: (math.inf if each.rank is None else each.rank, each.started_s))
@@ -92,22 +92,20 @@ def _job_of(meter: Meter, window: Window, measurement: Measurement) -> JobMeasur
                           notes=tuple(notes))
 
 
-def world_sizes(processes: Sequence[ProcessMarks]) -> list[int]:
+def rank_counts(processes: Sequence[ProcessMarks]) -> list[int]:
     """The number of ranks in each generation of processes, from their launcher."""
     sizes = (max(each.facts.get("world_size") or 0 for each in group) for group in generations(processes))
     return [size for size in sizes if size]
 
 
 def _gpus_of(process: ProcessMarks) -> tuple[str, ...]:
-    """UUIDs of the GPUs that a process of this machine uses; of a MIG instance that of its whole GPU."""
+    """UUIDs of the GPUs that a process of this machine uses; of a part of a GPU that of the whole."""
     facts, found = process.facts, tuple[str, ...]()
     with contextlib.suppress(DeviceError):
         door = driver.current()
-        cuda = facts.get("cuda", {})
-        whole = facts.get("gpu") and "MIG-" not in str(cuda)  # torch gives an instance a UUID of its own
-        found = (facts["gpu"],) if whole else selection.gpus_of_rank(
-            cuda, facts.get("local_rank"), door.identities())
-        found = tuple(door.open_uuid(each).uuid if each.startswith("MIG-") else each for each in found)
+        found = selection.gpus_of_rank(
+            facts.get("cuda", {}), facts.get("local_rank"), door.identities(), facts.get("gpu"))
+        found = tuple(door.open_uuid(each).uuid for each in found)
     return found
 
 
@@ -177,9 +175,16 @@ def _named(ranks: Iterable[Rank]) -> str:
 
 
 def notes_of(
-    ranks: Sequence[Rank], measurement: Measurement, world_sizes: Sequence[int], nodes: int = 1
+    ranks: Sequence[Rank], measurement: Measurement, rank_counts: Sequence[int], nodes: int = 1
 ) -> list[str]:
-    """Remarks on the ranks of a job and their GPUs; none without ranks, but on GPUs that were lost."""
+    """Remarks on the ranks of a job and their GPUs; without ranks on GPUs that were lost alone.
+
+    Args:
+        ranks: All processes.
+        measurement: Of all GPUs.
+        rank_counts: The number of ranks in each generation.
+        nodes: How many there are.
+    """
     notes: list[str] = []
     lost = [gpu for gpu in measurement.gpus if gpu.energy_j is None]
     if lost and len(lost) < len(measurement.gpus):
@@ -192,20 +197,20 @@ def notes_of(
                  for each in ranks})
     where = f" on {nodes} nodes" if nodes > 1 else ""
     notes.insert(0, f"job of {count} rank{'s' * (count > 1)}{where}")
-    said: dict[str, Callable[[Sequence[Rank]], str]] = {
+    texts: dict[str, Callable[[Sequence[Rank]], str]] = {
         "died": lambda each: f"{_named(each)} died; the GPUs count until the end of the job",
         "restarted": lambda each: f"{_named(each)} restarted; all attempts are in the energy",
         "late": lambda each: f"{_named(each)} began after the first iteration of the others",
     }
-    for outcome, text in said.items():
+    for outcome, text in texts.items():
         if concerned := [each for each in ranks if each.outcome == outcome]:
             notes.append(text(concerned))
-    if len(set(world_sizes)) > 1:
-        steps = [str(size) for size, _ in itertools.groupby(world_sizes)]
+    if len(set(rank_counts)) > 1:
+        steps = [str(size) for size, _ in itertools.groupby(rank_counts)]
         notes.append(f"the number of ranks changed: {' → '.join(steps)}")
     known = {each.rank for each in ranks if each.rank is not None}
-    if world_sizes and (silent := sorted(set(range(max(world_sizes))) - known)):
-        notes.append(f"no marks of rank{'s' * (len(silent) > 1)} {listed(silent)} of {max(world_sizes)}")
+    if rank_counts and (silent := sorted(set(range(max(rank_counts))) - known)):
+        notes.append(f"no marks of rank{'s' * (len(silent) > 1)} {listed(silent)} of {max(rank_counts)}")
     counts = {each.iterations for each in ranks if each.outcome == "ok"}
     if len(counts) > 1:
         notes.append(f"the ranks marked unequal numbers of iterations: {min(counts)} to {max(counts)}")

@@ -28,7 +28,7 @@ from ..measurement.process_marks import of_children
 from ..measurement.repeats import with_iterations
 from ..periods.segment import SegmentedIterations
 from ..records import Window
-from .combine import as_dict, job_name, job_of, world_sizes
+from .combine import as_dict, job_name, job_of, rank_counts
 from .records import JobMeasurement
 
 UPDATE_S = 10.0  # between two updates
@@ -57,7 +57,7 @@ class NodeLog:
         self.node = node or socket.gethostname()
         self.path = directory / f"{self.node}-{os.getpid()}-{time.time_ns()}"
         self._meter, self._window, self._job, self._say = meter, window, job, say
-        self._said: set[str] = set()
+        self._messages: set[str] = set()
         self._copied: dict[Path, int] = {}
         try:
             self.path.mkdir(parents=True)
@@ -107,7 +107,7 @@ class NodeLog:
             "updated_unix_s": time.time(), "start_s": window.start_s,
             "measurement": as_frame([job.measurement]).to_dicts()[0],
             "node_count": max((each.facts.get("nodes") or 1 for each in processes), default=1),
-            "world_sizes": world_sizes(processes),
+            "rank_counts": rank_counts(processes),
             **as_dict(job),
         }
         try:
@@ -133,6 +133,6 @@ class NodeLog:
                 self._copied[path] = done + copy.write(file.read())
 
     def _tell(self, message: str) -> None:
-        if message not in self._said:
-            self._said.add(message)
+        if message not in self._messages:
+            self._messages.add(message)
             self._say(message)

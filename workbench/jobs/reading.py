@@ -61,8 +61,9 @@ class NodeFile:
         if self.frame is None:
             return np.empty(0)
         ends = self.frame.drop_nulls("iteration").group_by("iteration").agg(pl.col("end_s").max())
-        found = np.full(int(ends["iteration"].max() or 0) + 1 if ends.height else 0, np.nan)  # type: ignore[arg-type]
-        found[ends["iteration"].to_numpy()] = ends["end_s"].to_numpy()
+        numbers = ends["iteration"].to_numpy()
+        found = np.full(int(numbers.max(initial=-1)) + 1, np.nan)
+        found[numbers] = ends["end_s"].to_numpy()
         shift_s: float = self.measurement.started_unix_s - self.facts["start_s"]
         return np.asarray(found + shift_s)
 
@@ -154,12 +155,12 @@ def merged(nodes: Sequence[NodeFile], notes: Iterable[str] = ()) -> JobMeasureme
     remarks += [
         f"the log of {each.node} ends after {format_duration(each.measurement.time_s)}; it was killed or "
         "still runs, and later energy is missing" for each in nodes if each.outcome == "unfinished"]
-    expected, seen = max(each.facts["node_count"] for each in nodes), len({each.node for each in nodes})
-    if seen < expected:
-        remarks.append(f"{expected - seen} of {expected} nodes wrote no log; their energy is missing")
+    expected, present = max(each.facts["node_count"] for each in nodes), len({each.node for each in nodes})
+    if present < expected:
+        remarks.append(f"{expected - present} of {expected} nodes wrote no log; their energy is missing")
     worst = next((outcome for outcome in ("error", "unfinished", "interrupted")
                   if any(each.outcome == outcome for each in nodes)), "ok")
-    worst = "unfinished" if seen < expected else worst
+    worst = "unfinished" if present < expected else worst
     joules = [gpu.energy_uncertainty_j for gpu in gpus]
     own_j = None if None in joules else math.hypot(*(each or 0.0 for each in joules))
     whole = replace(
@@ -167,8 +168,8 @@ def merged(nodes: Sequence[NodeFile], notes: Iterable[str] = ()) -> JobMeasureme
         gpus=tuple(gpus), cpu_energy_j=_sum(each.measurement.cpu_energy_j for each in nodes),
         dram_energy_j=_sum(each.measurement.dram_energy_j for each in nodes), outcome=worst, notes=(),
         iterations=_iterations(nodes, own_j), work=_work(nodes))
-    sizes = max((each.facts["world_sizes"] for each in nodes), key=len)
-    remarks = notes_of(ranks, whole, sizes, seen) + remarks
+    sizes = max((each.facts["rank_counts"] for each in nodes), key=len)
+    remarks = notes_of(ranks, whole, sizes, present) + remarks
     return JobMeasurement(
         replace(whole, notes=tuple(remarks)), tuple(ranks), tuple(
             JobNode(each.node, each.measurement, each.skew_s, each.skew_uncertainty_s, each.outcome)

@@ -166,6 +166,12 @@ def of_children(clock: Callable[[], float], start_s: float, end_s: float) -> lis
 def with_children(own: Marks, processes: Sequence[ProcessMarks], start_s: float, end_s: float) -> Marks:
     """The marks of a window with those of other processes. Where this process marks iterations itself, these
     count; and so does each kind of work that it counts itself.
+
+    Args:
+        own: Of this process.
+        processes: The others, between the two moments.
+        start_s: Of the window.
+        end_s: Of the window.
     """
     if not processes:
         return own

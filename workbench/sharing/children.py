@@ -312,15 +312,15 @@ class JobProcess:
         optimizer shows.
         """
         processes = self._folder.read()
-        told = [each.steps for each in processes if each.steps]
-        return max(told or (each.optimizer_steps for each in processes), key=len, default=array("d"))
+        reported = [each.steps for each in processes if each.steps]
+        return max(reported or (each.optimizer_steps for each in processes), key=len, default=array("d"))
 
     @property
     def source(self) -> str:
         """Where its iterations come from: "marks", "optimizer", or "" where there are none."""
         processes = self._folder.read()
-        told = any(each.steps for each in processes)
-        return "marks" if told else "optimizer" * any(each.optimizer_steps for each in processes)
+        reported = any(each.steps for each in processes)
+        return "marks" if reported else "optimizer" * any(each.optimizer_steps for each in processes)
 
     def count(self) -> int:
         """How many iterations it has marked."""
