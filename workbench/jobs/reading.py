@@ -69,7 +69,7 @@ class NodeFile:
 
 
 def read_nodes(directory: Path) -> tuple[list[NodeFile], list[str]]:
-    """The node logs of a directory, oldest first, and sentences about damaged ones.
+    """The node logs of a directory, that of the first rank first, and sentences about damaged ones.
 
     Raises:
         UsageError: there is no such directory, or it has no node logs.
@@ -88,7 +88,11 @@ def read_nodes(directory: Path) -> tuple[list[NodeFile], list[str]]:
         what = "has no readable log of a node" if directory.is_dir() else "is no directory"
         raise UsageError(f"{directory} {what}; workbench run --job-dir {directory} -- COMMAND writes one on "
                          "each node")
-    return sorted(found, key=lambda each: each.measurement.started_unix_s), notes
+    def place(each: NodeFile) -> tuple[float, float]:
+        ranks = [rank.rank for rank in each.ranks if rank.rank is not None]
+        return min(ranks, default=math.inf), each.measurement.started_unix_s
+
+    return sorted(found, key=place), notes
 
 
 @checked
