@@ -16,6 +16,7 @@ from tests.panels.listening import Browser, ask
 from tests.panels.made_jobs import COUNT, made_job, unknown_job
 from workbench.device import watchdog
 from workbench.errors import UsageError
+from workbench.jobs import report
 from workbench.jobs.records import JobMeasurement, Rank
 from workbench.logbook.report import Report
 from workbench.logbook.store import Store
@@ -35,7 +36,7 @@ POINTS = pl.DataFrame({"time_s": [0.31, 0.33, 0.36], "energy_j": [1310.0, 1180.0
 def drawn(job: JobMeasurement) -> Picture:
     picture = Picture("lanes")
     assert job.waiting is not None
-    draw_lanes(picture, job.waiting, model.names_of(job))
+    draw_lanes(picture, job.waiting, report.names_of(job))
     return picture
 
 
@@ -86,7 +87,7 @@ def test_a_rank_that_died_or_came_late_is_reported_first_and_listed() -> None:
 def test_gpus_of_several_nodes_have_the_name_of_their_node_and_its_skew() -> None:
     job = made_job(16, 2, straggler=13)
     assert model.sentences(job)[0].startswith("GPU 5 of node-b keeps")
-    assert model.names_of(job)["GPU-13"] == ("2: GPU 5", "GPU 5 of node-b")
+    assert report.names_of(job)["GPU-13"] == ("2: GPU 5", "GPU 5 of node-b")
     details = model.details_html(job).replace("\N{NO-BREAK SPACE}", " ")
     assert "reference" in details
     assert "−3.10 ± 0.40 ms" in details
@@ -148,12 +149,12 @@ def test_nothing_is_drawn_without_power_and_times_and_missing_readings_are_gaps(
     assert waiting is not None
     bare = replace(waiting, gpus=tuple(replace(gpu, power_w=()) for gpu in waiting.gpus))
     picture = Picture("")
-    draw_lanes(picture, bare, model.own_names(bare.gpus))
+    draw_lanes(picture, bare, report.own_names(bare.gpus))
     assert picture.described() == []
     holes = tuple(replace(gpu, power_w=(float("nan"), *gpu.power_w[1:])) for gpu in waiting.gpus)
-    draw_lanes(picture, replace(waiting, gpus=holes), model.own_names(holes))
+    draw_lanes(picture, replace(waiting, gpus=holes), report.own_names(holes))
     empty = tuple(replace(gpu, power_w=(float("nan"),) * 4) for gpu in waiting.gpus)
-    draw_lanes(picture, replace(waiting, gpus=empty), model.own_names(empty))
+    draw_lanes(picture, replace(waiting, gpus=empty), report.own_names(empty))
     assert "nan" not in picture.svg()
 
 

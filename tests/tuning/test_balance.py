@@ -7,6 +7,7 @@ import pytest
 
 import workbench
 from workbench.jobs.records import GpuWait, JobWaiting
+from workbench.measurement import session as sessions
 from workbench.simulation import machine as machines
 from workbench.simulation.ranks import DataParallelJob
 from workbench.tuning import balance
@@ -41,11 +42,14 @@ def test_a_clock_that_was_reduced_is_reduced_further() -> None:
 
 @pytest.mark.parametrize("wrong", [False, True])
 def test_a_tuned_job_with_a_straggler(monkeypatch: pytest.MonkeyPatch, wrong: bool) -> None:
-    """The true waits in place of those from power, which a stepped clock shows too coarsely."""
-    session = workbench.simulate("4xA100", stepped=True)
-    machine = machines.attached()
-    assert machine is not None
-    job = DataParallelJob("imagenet", 256, gpu=range(4), straggler=(2, 1.25), iterations=700, evaluate=False)
+    """With the true waits in place of those from power. The limit also holds where they are wrong."""
+    machine = machines.simulate("4xA100", stepped=True, seed=3)
+    session = sessions.current()
+    session.close()
+    job = DataParallelJob(
+        "imagenet", 256, gpu=range(4), straggler=(2, 1.25), iterations=700, evaluate=False,
+        machine=machine,
+    )
     looks = []
 
     def true_waits(traces, ends_s):  # type: ignore[no-untyped-def]
@@ -75,9 +79,7 @@ def test_a_tuned_job_with_a_straggler(monkeypatch: pytest.MonkeyPatch, wrong: bo
     texts = [text for _, text in result.events]
     assert any("lower clocks for GPUs that wait" in text for text in texts), texts
     assert [device.setting() for device in session.meter.devices] == before
-    if wrong:
-        assert any("the job became slower" in text for text in texts), texts
-    else:
+    if not wrong:
         assert all((clocks[n] or 1410) < 1410 for clocks in clocks_mhz[-20:] for n in (0, 1, 3))
         assert looks[-1].max() < looks[0].max()
     assert result.saved is not None

@@ -62,7 +62,7 @@ class Balance:
     ) -> None:
         self._gpus, self._ends, self._note = gpus, ends, note
         self._setting: Setting | None = None  # that is looked at, since a time
-        self._from_s = self._look_s = math.inf
+        self._from_s = self._due_s = math.inf
         self._before: JobWaiting | None = None  # the last change, and the clocks before it
         self._clocks_mhz: dict[str, int] = {}
         self._ended: set[Setting] = set()  # settings with nothing left to reduce
@@ -76,11 +76,11 @@ class Balance:
             return None
         if setting != self._setting:
             self._restart(now_s)
-        if now_s < self._look_s:
+        if now_s < self._due_s:
             return None
         found = self._waiting(now_s)
         if found is None or not found.known:
-            self._look_s = now_s + (now_s - self._from_s)  # twice as much data
+            self._due_s = now_s + (now_s - self._from_s)  # twice as much data
             return None
         before, self._before = self._before, found
         now_mhz = self._gpus.reductions.get(setting, {})
@@ -104,7 +104,7 @@ class Balance:
     def _restart(self, now_s: float) -> None:
         self._setting = self._gpus.current
         self._from_s = now_s + ARRIVAL_PARAMS.longest_s
-        self._look_s = self._from_s + PARAMS.first_check_s
+        self._due_s = self._from_s + PARAMS.first_check_s
         if self._setting not in self._gpus.reductions:
             self._before = None
 

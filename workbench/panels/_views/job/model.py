@@ -10,8 +10,7 @@ from dataclasses import replace
 from ...._html import table
 from ....errors import listed
 from ....jobs.records import GpuWait, JobMeasurement, JobNode, Rank
-from ....jobs.report import names_of as names_of
-from ....jobs.report import who_waits
+from ....jobs.report import names_of, who_waits
 from ....logbook.quantities import MINUS, format_duration, format_energy, format_seconds, gpu_names
 from ....records import GpuMeasurement, Measurement, Setting, WorkDone
 from ....tariff import significant

@@ -19,6 +19,7 @@ import polars as pl
 
 from ....errors import StoreError, UsageError, WorkbenchError, type_name
 from ....jobs.records import JobMeasurement
+from ....jobs.report import names_of
 from ....logbook.report import CARD
 from ....logbook.store import Store
 from ....measurement import session
@@ -104,7 +105,7 @@ class JobPanel(LivePanel):
         picture = Picture(self.title(), size=0)
         picture.y = 0.0
         if self.result.waiting is not None:
-            draw_lanes(picture, self.result.waiting, model.names_of(self.result))
+            draw_lanes(picture, self.result.waiting, names_of(self.result))
         return picture
 
     def _table(self) -> str:
