@@ -24,6 +24,7 @@ from ....logbook.report import CARD
 from ....logbook.store import Store
 from ....measurement import session
 from ....records import Setting
+from ....tuning.balance import reduced_clocks
 from ..._core.jupyter import unblock
 from ..._core.live import LivePanel, Message, script
 from ..._core.persistent import widget_bundle
@@ -183,7 +184,8 @@ def job(
         result: A measured job.
         points: Time and energy of the whole job under several settings, as `panels.frontier` takes them. None
             takes the runs of this label on as many GPUs from the log, if they had at least two settings.
-        settings: A setting for single GPUs, by UUID. Apply gives each GPU its own.
+        settings: A setting for single GPUs, by UUID. Apply gives each GPU its own. None proposes lower clocks
+            for the GPUs that wait, if they are GPUs of this process.
         store: The store of the log; None takes the user's.
         live: True for a widget, False for a picture; None takes a widget if the front end supports them.
 
@@ -199,7 +201,21 @@ def job(
         below = frontier(points, name=result.measurement.label, live=live)
     if below is not None:
         _apply_to_all(below, result)
-    return JobPanel(result, settings=settings, frontier=below, live=live)
+    proposed = _lower_clocks(result) if settings is None else settings
+    return JobPanel(result, settings=proposed, frontier=below, live=live)
+
+
+def _lower_clocks(result: JobMeasurement) -> dict[str, Setting] | None:
+    """Clocks at which the GPUs that wait are not the last; None without any."""
+    if result.waiting is None:
+        return None
+    devices = {device.uuid: device for device in session.current().devices}
+    waits = [gpu for gpu in result.waiting.gpus if gpu.uuid in devices]
+    if not waits or len(waits) < len(result.waiting.gpus):
+        return None
+    clocks = devices[waits[0].uuid].limits.sm_clocks_mhz
+    lower = reduced_clocks(result.waiting, clocks.get(max(clocks, default=0), ()), {})
+    return {uuid: Setting(sm_clock_mhz=clock) for uuid, clock in lower.items()} or None
 
 
 def _logged(result: JobMeasurement, store: Store, live: bool | None) -> FrontierPanel | None:
