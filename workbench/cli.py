@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--label", default="", help="name of the measurement in the log")
     run.add_argument("--simulate", metavar="CARDS",
-                     help="simulated GPUs, by name, for the command too: A100,V100")
+                     help="simulated GPUs, by name, for the command too: A100,V100 or 8xA100")
     json_option(run, named=True)
     cells.add_measuring(run)
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")

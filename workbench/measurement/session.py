@@ -257,6 +257,7 @@ def simulate(
 
     Args:
         cards: Names of the catalogue ("A100"), separated by commas or as a list; or the recording's file.
+            "8xH100" is a node of 8 GPUs that differ from each other as real ones do.
         recording: A file of `workbench doctor --record`, a trace of the log, or a log that `read_log` reads.
             Its answers are replayed at their times, the last ones for ever; settings cannot be changed.
         every_s: How often such a log was written, where its rows have no times.

@@ -139,6 +139,23 @@ def add(card: Card) -> Card:
     return card
 
 
+@lru_cache
+def individual(card: Card, dynamic: float, leakage: float, heat: float) -> Card:
+    """One GPU of a model.
+
+    Args:
+        card: The model.
+        dynamic: Factor of its dynamic power.
+        leakage: Factor of its idle, gap and static power.
+        heat: Factor of its idle temperature, and of its rise with power.
+    """
+    return replace(
+        card, dynamic=dynamic, idle_w=card.idle_w * leakage, gap_w=card.gap_w * leakage,
+        static_w=card.static_w * leakage, idle_c=card.idle_c * heat,
+        degrees_per_w=card.degrees_per_w * heat,
+    )
+
+
 _TRIMMINGS = re.compile(r"nvidia|geforce|quadro|tesla|rtx|sxm\d?|pcie|hbm\d|\d+ ?gb|[^a-z0-9]")
 
 
@@ -147,7 +164,9 @@ def _bare(name: str) -> str:
     return _TRIMMINGS.sub("", name.casefold())
 
 
-PhaseKind = Literal["forward", "backward", "optimizer", "data", "evaluation", "checkpoint"]
+PhaseKind = Literal[
+    "forward", "backward", "optimizer", "data", "evaluation", "checkpoint", "wait", "transfer"
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from .machine import Machine, idle
 from .physics import operate
 from .tenants import Demand, Planned, TimelineStretch
 
-_POWER_CAP, _USER_CLOCKS = 0x4, 0x2
+_POWER_CAP, _USER_CLOCKS, _THERMAL = 0x4, 0x2, 0x20
+_FIXED = ("checkpoint", "wait", "transfer")  # phases that no other job lengthens
 _claims = itertools.count(1)
 
 
@@ -47,6 +48,7 @@ class Lane:
         self._crowd: tuple[tuple[int, float], ...] = ()  # other jobs here: token and utilisation
         self._stretch = 1.0
         self._demands: dict[tuple[float | int | None, ...], Demand] = {}
+        self.throttle_mhz = 0  # the highest SM clock that the temperature permits; 0: any
 
     # share of the card
 
@@ -70,7 +72,7 @@ class Lane:
         self._token = os.getpid() << 32 | next(_claims) & 0xFFFFFFFF
         self._rows, self._until_s, self._queued = [], -tenants.RESIDENT_S, []
         self._slot = tenants.join(
-            state, self.gpu, self._token, self.memory_bytes, self._demand(self._knobs(state.now_s()))
+            state, self.gpu, self._token, self.memory_bytes, self._demand(self.knobs(state.now_s()))
         )
         self._book()
 
@@ -99,7 +101,7 @@ class Lane:
         there = tenants.present(self.machine.state, self.gpu, rows=rows)
         return [tenant for tenant in there if tenant.slot != self._slot and tenant.until_s > since_s]
 
-    def _survey(self, *, again: bool = False) -> bool:
+    def survey(self, *, again: bool = False) -> bool:
         """Record the other jobs here and this job's slowdown by them (`again`: its own demand has changed).
         Returns whether they have changed.
         """
@@ -111,7 +113,7 @@ class Lane:
         changed, self._crowd = crowd != self._crowd, crowd
         if changed or again:
             self._stretch = tenants.stretch(
-                [self._demand(self._knobs(now_s)).utilisation, *(used for _, used in crowd)]
+                [self._demand(self.knobs(now_s)).utilisation, *(used for _, used in crowd)]
             )
         return changed
 
@@ -135,37 +137,51 @@ class Lane:
         """Whether the setting or the set of jobs on the card has changed since the last call."""
         generation = self.machine.state.generation(self.gpu)
         changed, self._generation = generation != self._generation, generation
-        return self._survey(again=changed) or changed
+        return self.survey(again=changed) or changed
 
     def queue(self, start_s: float, phases: Sequence[WorkloadPhase]) -> float:
         """Append phases at `start_s`; returns their end."""
-        state = self.machine.state
-        with state.writing():
-            now_s = state.now_s()
-            self._survey()
-            self._queued = [row for row in self._queued if row[1] > now_s]
+        with self.machine.state.writing():
+            self.survey()
             plan, rows, end_s = self.plan(start_s, phases)
-            self._queued += rows
-            self._publish(start_s, plan)
+            self.put(start_s, plan, rows)
         return end_s
+
+    @property
+    def end_s(self) -> float:
+        """End of the queued work."""
+        return self._until_s
+
+    def put(
+        self, start_s: float, plan: Sequence[Planned], rows: Sequence[tuple[float, float, WorkloadPhase]]
+    ) -> None:
+        """Replace all queued work after `start_s` by a result of `plan`."""
+        now_s = self.machine.state.now_s()
+        self._queued = [row for row in self._queued if now_s < row[1] <= start_s] + [*rows]
+        self._publish(start_s, plan)
 
     def requeue(self, from_s: float) -> float:
         """Plan the remaining work after `from_s` again, under the present setting and with the present jobs.
         """
+        begin_s, left = self.left(from_s)
+        with self.machine.state.writing():
+            plan, rows, end_s = self.plan(begin_s, left)
+            self.put(begin_s, plan, rows)
+        return end_s
+
+    def left(self, from_s: float) -> tuple[float, list[WorkloadPhase]]:
+        """Start and phases of the remaining work after `from_s`."""
         left = [
             (replace(phase, time_s=phase.time_s * (end_s - max(from_s, start_s)) / (end_s - start_s)))
             for start_s, end_s, phase in self._queued if end_s > from_s
         ]
-        begin_s = max(from_s, self._queued[0][0]) if self._queued else from_s
-        with self.machine.state.writing():
-            plan, self._queued, end_s = self.plan(begin_s, left)
-            self._publish(begin_s, plan)
-        return end_s
+        starts = [start_s for start_s, end_s, _ in self._queued if end_s > from_s]
+        return max(from_s, starts[0]) if starts else from_s, left
 
     def _publish(self, start_s: float, plan: Sequence[Planned]) -> None:
         # If this process dies, the job's gap power must end: a minute of it, then idle.
         state = self.machine.state
-        knobs = self._knobs(start_s)
+        knobs = self.knobs(start_s)
         resident = operate(self.card, None, **knobs)
         pause = (
             tenants.RESIDENT_S, resident.power_w, resident.sm_clock_mhz, resident.mem_clock_mhz, 0.0, 0.0, 0,
@@ -198,8 +214,11 @@ class Lane:
             start_s += span_s
         self._until_s = start_s if plan else min(self._until_s, start_s)
 
-    def _knobs(self, at_s: float) -> dict[str, float | int | None]:
+    def knobs(self, at_s: float) -> dict[str, float | int | None]:
+        """The active setting at a time, as arguments of `operate`."""
         limit_w, sm_min, sm_max, _, mem_max = self.machine.state.effective(self.gpu, at_s)
+        if hot := self.throttle_mhz:
+            sm_min, sm_max = min(sm_min, hot), min(sm_max or hot, hot)
         return {
             "power_limit_w": limit_w, "min_sm_clock_mhz": sm_min or None, "max_sm_clock_mhz": sm_max or None,
             "mem_clock_mhz": mem_max or None,
@@ -215,14 +234,18 @@ class Lane:
         for phase in phases:
             left = 1.0
             while left > 1e-12:
-                knobs = self._knobs(at_s)
+                knobs = self.knobs(at_s)
                 point = operate(self.card, phase.load, **knobs)
-                shared = 1.0 if phase.kind == "checkpoint" else self._stretch
+                shared = 1.0 if phase.kind in _FIXED else self._stretch
                 whole_s = phase.time_s * point.stretch * shared
                 span_s = left * whole_s
                 if at_s < change_s < at_s + span_s:
                     span_s = change_s - at_s
-                reasons = _POWER_CAP if point.capped else _USER_CLOCKS if knobs["max_sm_clock_mhz"] else 0
+                held = knobs["max_sm_clock_mhz"]
+                reasons = (
+                    _POWER_CAP if point.capped else _THERMAL if held == self.throttle_mhz
+                    else _USER_CLOCKS if held else 0
+                )
                 if self._counts:
                     reasons |= activity.packed(self.card, phase.load, point)
                 plan.append((span_s, point.power_w, point.sm_clock_mhz, point.mem_clock_mhz,

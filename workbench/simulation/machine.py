@@ -2,6 +2,7 @@
 
     machine = simulate(["A100", "V100"])          # real time; other processes find it through the environment
     machine = simulate("H100", stepped=True)      # time advances when a test calls step()
+    machine = simulate("8xH100")                  # a node, whose GPUs differ from each other
 
 A machine is a file in shared memory (`state`) and an NVML that answers from it (`nvml_library`). There are no
 simulated GPUs without a call, or the environment variable.
@@ -13,6 +14,7 @@ import atexit
 import contextlib
 import os
 import random
+import re
 import time
 import uuid
 from collections.abc import Sequence
@@ -56,6 +58,10 @@ GAIN = {"P100": 1.005, "A100": 0.945, "A40": 0.95, "RTX6000": 0.938, "RTX3080TI"
 NOISE = 0.003  # per update; without it readings repeat exactly, and tools that drop repeats get no data
 UTILISATION_WINDOW_S = 1 / 6
 GOVERNOR_DELAY_S = 0.1
+# How GPUs of one model differ: standard deviations of the logarithms of dynamic power, leakage and heating,
+# assumed. At a power limit the speed of 8 GPUs then differs by several percent. Sinha et al. (SC'22) report
+# 8 % on average for V100s of a cluster. Thermal stragglers cost up to 6 % ("Lit Silicon", arXiv 2511.09861).
+SPREAD = (0.03, 0.08, 0.10)
 
 
 class Machine:
@@ -85,7 +91,8 @@ class Machine:
         return self._owner == (os.getpid(), int(processes.namespace() or 0))
 
     def card(self, gpu: int) -> Card:
-        return catalogue.card(self.state.card(gpu, "key"))
+        card, silicon = catalogue.card(self.state.card(gpu, "key")), self.state.card(gpu, "silicon")
+        return catalogue.individual(card, *silicon) if any(silicon) else card
 
     def is_rough(self, name: str) -> bool:
         """Whether it has all properties of a name of `rough`; False for an unknown one."""
@@ -133,13 +140,13 @@ def create(
     differs from `path` if there is no space.
 
     Args:
-        cards: Names of the catalogue ("A100"), separated by commas or as a list. Names from `rough`
-            ("part-time") make all of them irregular.
+        cards: Names of the catalogue ("A100"), separated by commas or as a list. "8xA100" makes 8 GPUs that
+            differ from each other as real ones do. Names from `rough` ("part-time") make all irregular.
         stepped: The clock moves only when stepped.
         scale: Speed of the clock relative to real time.
         latency_s: Duration of every driver call, in real seconds.
         privileged: Whether power limits and clocks may be set.
-        seed: Random seed of sensor noise and phases; None: a random one.
+        seed: Random seed of sensor noise and phases, and of differences in a node; None: a random one.
 
     Raises:
         UnknownGpu: A card that the catalogue does not have.
@@ -147,9 +154,12 @@ def create(
     """
     names = [name for name in (cards.split(",") if isinstance(cards, str) else list(cards)) if name.strip()]
     names, header, changed = rough.split(names)
+    counted = [_counted(name) for name in names]
+    names = [name for count, name in counted for _ in range(count or 1)]
+    in_node = [count > 0 for count, _ in counted for _ in range(count or 1)]
     if not 1 <= len(names) <= MAX_GPUS:
         raise SimulationError(
-            f"{len(names)} simulated GPUs requested; use 1 to {MAX_GPUS}, for example `A100,V100`"
+            f"{len(names)} simulated GPUs requested; use 1 to {MAX_GPUS}, for example `8xA100`"
         )
     if not scale > 0:
         raise SimulationError(f"the clock's speed must be a positive number, not {scale:g}")
@@ -165,6 +175,10 @@ def create(
         }.items():
             state.set_header(name, value)
         for gpu, card in enumerate(models):
+            if in_node[gpu]:
+                silicon = tuple(rng.lognormvariate(0.0, spread) for spread in SPREAD)
+                state.set_card(gpu, "silicon", silicon)
+                card = catalogue.individual(card, *silicon)
             _write_card(state, gpu, card, rng)
             for name, value in changed.items():
                 state.set_card(gpu, name, value)
@@ -173,6 +187,23 @@ def create(
         return state.path
     finally:
         state.close()
+
+
+def _counted(name: str) -> tuple[int, str]:
+    """The count of GPUs in a name and the card's name; 0 where the name has no count.
+
+    >>> _counted("8xH100"), _counted("RTX 4090")
+    ((8, 'H100'), (0, 'RTX 4090'))
+    """
+    found = re.fullmatch(r"\s*(-?\d+)\s*x\s*(.+)", name, re.IGNORECASE)
+    if found is None:
+        return 0, name
+    count = int(found[1])
+    if not 1 <= count <= MAX_GPUS:
+        raise SimulationError(
+            f"{name.strip()!r} means {count} GPUs; a simulated machine has 1 to {MAX_GPUS}. Use 8x{found[2]}"
+        )
+    return count, found[2]
 
 
 def _write_card(state: MachineState, gpu: int, card: Card, rng: random.Random) -> None:
@@ -221,7 +252,7 @@ def simulate(
     """A new simulated machine, for this process and its children (by the environment).
 
     Args:
-        cards: Names of GPU models, one string with commas or a list.
+        cards: Names of GPU models, one string with commas or a list; "8xH100" for a node of 8 GPUs.
         recording: Result of `replay.load` or `replay.of_traces`, replayed instead of simulated cards.
         options: Arguments of `create`.
     """

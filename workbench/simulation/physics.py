@@ -48,6 +48,7 @@ class Card:
         mem_low_sm_mhz: The lowest one, where not all are paired.
         lacks: Abilities missing in its driver (names of `state.ABILITIES`), beyond those missing in its
             architecture.
+        dynamic: Dynamic power of this GPU relative to that of its model.
         idle_c: Temperature at idle power.
         degrees_per_w: Rise of the settled temperature with power over idle.
         thermal_time_s: Time constant of the temperature.
@@ -74,6 +75,7 @@ class Card:
     mem_top_sm_mhz: tuple[int, ...] = ()
     mem_low_sm_mhz: tuple[int, ...] = ()
     lacks: tuple[str, ...] = ()
+    dynamic: float = 1.0
     idle_c: float = 33.0
     degrees_per_w: float = 0.15
     thermal_time_s: float = 25.0
@@ -255,7 +257,7 @@ def _time(card: Card, load: Load, x: float, u: float) -> float:
 
 def _dynamic_w(card: Card, load: Load, x: float, u: float) -> float:
     """Power over static at relative clocks `x` and `u`."""
-    core_w = load.dynamic_w
+    core_w = load.dynamic_w * card.dynamic
     volts = voltage(card, x)
     if card.clocked_share == 1.0 and not card.mem_dynamic_w:
         return core_w * x * volts * volts

@@ -75,6 +75,7 @@ HEADER_BYTES = RING_AT = PAGE
 # default limit that a management controller enforces (`cap_share`), whether processes have ids of another PID
 # namespace (`host_pids`), and their MPS server (`mps`: its id; 0: none).
 # `reading_gain`: ratio of power readings to the counter's power; 0: equal.
+# `silicon`: factors of `catalogue.individual`; 0: as its model.
 CARD = _fields(
     0, name="96s", uuid="48s", pci="32s", key="16s", architecture="I", cc_major="I", cc_minor="I",
     index="I", memory_bytes="Q", limit_min_w="d", limit_default_w="d", limit_max_w="d", n_sm_clocks="I",
@@ -84,7 +85,7 @@ CARD = _fields(
     abilities="Q", mig="I", power_scope="I", counter_lag_s="d", mem_top_sm="8I", mem_low_sm="8I",
     counter_part_time="I"
 ) | _fields(
-    896, arrival_s="8d", cap_share="d", host_pids="I", mps="I", reading_gain="d"
+    896, arrival_s="8d", cap_share="d", host_pids="I", mps="I", reading_gain="d", silicon="3d"
 )
 
 # `tenants` is the number of occupied slots. A part-time counter was at `summed_j` after `readings_summed`

@@ -140,9 +140,7 @@ class TrainingJob:
     def pieces(self) -> Iterator[Batch | None]:
         """Queue work without a wait: an iteration, which is yielded, or work between two iterations."""
         for number in range(self.iterations):
-            factor = self._rng.lognormvariate(0.0, self.variation)
-            gaps = [self._rng.lognormvariate(0.0, GAP_JITTER) for _ in range(self.accumulate)]
-            self.marks.append(self._start([_varied(lane.iteration, factor, gaps) for lane in self._lanes]))
+            self.marks.append(self._start(self._iteration()))
             yield Batch(number, number // self.iterations_per_epoch, self.batch_size * self.accumulate)
             if self._evaluate and (number + 1) % self.iterations_per_epoch == 0:
                 yield from self._between("evaluation", [lane.evaluation for lane in self._lanes])
@@ -175,6 +173,12 @@ class TrainingJob:
                 lane.leave()
 
     # running phases
+
+    def _iteration(self) -> list[list[WorkloadPhase]]:
+        """The phases of the next iteration on every GPU."""
+        factor = self._rng.lognormvariate(0.0, self.variation)
+        gaps = [self._rng.lognormvariate(0.0, GAP_JITTER) for _ in range(self.accumulate)]
+        return [_varied(lane.iteration, factor, gaps) for lane in self._lanes]
 
     def _soonest(self) -> float:
         now_s = self.machine.state.now_s()
