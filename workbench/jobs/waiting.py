@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 
 # Standard deviations between the GPUs of a node: of a level of power, in parts of the mean power, and of the
 # delay of a sensor. The data overrule them where they show more.
-ALIKE, DELAY_S = 0.1, 0.01
+ALIKE, DELAY_S = 0.1, 0.005
 
 
 class _Readings(NamedTuple):
@@ -169,7 +169,7 @@ def _search(fits: _Fits, start_s: Array, shape: _Shape, ways: Array, weight: flo
         return squares + delay * moved_s[:, -1] ** 2, edges_s, levels
 
     best_s = start_s[int(np.argmin(tried(start_s)[0]))]
-    for size in (0.03, 0.03, 0.015, 0.008, 0.004, 0.002, 0.001):
+    for size in (0.03, 0.03, 0.01, 0.003, 0.001):
         for way in range(ways.shape[1]):
             moved_s = np.tile(best_s, (13, 1))
             moved_s[:, way] += np.linspace(-size, size, 13) * fits.period_s
@@ -232,6 +232,7 @@ class _Aligned(NamedTuple):
 
     shape: _Shape
     falls: Array  # edges at which the work ends
+    synchronous: bool  # whether there are edges between the arrival and the beginning of the work
     gpus: list[_Shape]
     score: float
 
@@ -252,7 +253,7 @@ def _align(fits: Sequence[_Fits], shape: _Shape) -> _Aligned:
                 start_s = np.stack(grid, axis=-1).reshape(-1, one.shape[1])
                 choice.append(_search(each, start_s, shape, one, noise / ALIKE**2, noise / DELAY_S**2))
             gpus.append(min(choice, key=lambda tried: tried.score))
-        found.append(_Aligned(shape, falls, gpus, sum(gpu.score for gpu in gpus)))
+        found.append(_Aligned(shape, falls, bool(ways[:, 2].any()), gpus, sum(gpu.score for gpu in gpus)))
     return min(found, key=lambda each: each.score)
 
 
@@ -276,13 +277,16 @@ def _shapes(fits: Sequence[_Fits]) -> _Aligned | None:
     reference = 0
     for _ in range(2):
         shape = _own(fits[reference])
-        if shape is None:
-            continue
         for _ in range(2):
-            aligned = _align(fits, shape)
-            found.append(aligned)
-            shape = _own(_pooled(fits, aligned)) or shape
-        reference = int(np.argmax([gpu.square for gpu in aligned.gpus]))
+            if shape is None:
+                break
+            found.append(_align(fits, shape))
+            shape = _own(_pooled(fits, found[-1]))
+        # A GPU that has a part which the others do not have is the better one to begin with.
+        squares = [gpu.square for gpu in found[-1].gpus] if found else [1.0]
+        reference = int(np.argmax(squares))
+        if max(squares) < 2 * float(np.median(squares)):
+            break
     return min(found, key=lambda each: each.score, default=None)
 
 
@@ -416,6 +420,9 @@ def _result(
     arrivals: Sequence[_Arrival], traces: Mapping[str, pl.DataFrame], worth: float,
 ) -> JobWaiting:
     at_s, error_s = (np.array([getattr(each, name) for each in arrivals]) for name in ("at_s", "error_s"))
+    if not aligned.synchronous:  # Then a late beginning looks like a late sensor.
+        delays_s = np.array([gpu.moved_s[-1] for gpu in aligned.gpus])
+        error_s = np.hypot(error_s, delays_s - np.median(delays_s))
     # The last GPU is not the same one in every iteration. Its mean arrival is later than any mean arrival.
     rng = np.random.default_rng(0)
     random = rng.standard_normal((400, len(at_s)))
