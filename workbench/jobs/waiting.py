@@ -239,7 +239,7 @@ class _Aligned(NamedTuple):
 
 def _align(fits: Sequence[_Fits], shape: _Shape) -> _Aligned:
     """The best alignment of all GPUs to a shape."""
-    noise = shape.square / 300
+    noise = shape.square / fits[0].count
     even_s = np.linspace(-0.2, 0.2, 21) * fits[0].period_s
     found = []
     for falls, ways in _parts(shape, fits[0].period_s):
@@ -274,18 +274,20 @@ def _pooled(fits: Sequence[_Fits], aligned: _Aligned) -> _Fits:
 def _shapes(fits: Sequence[_Fits]) -> _Aligned | None:
     """Every GPU's shape; None: power is flat."""
     found: list[_Aligned] = []
-    reference = 0
+    shape = _own(fits[0])
     for _ in range(2):
-        shape = _own(fits[reference])
-        for _ in range(2):
-            if shape is None:
-                break
-            found.append(_align(fits, shape))
-            shape = _own(_pooled(fits, found[-1]))
+        if shape is None:
+            break
+        tried = [_align(fits, shape)]
+        pooled = _own(_pooled(fits, tried[0]))
+        if pooled is not None:
+            tried.append(_align(fits, pooled))
+        found += tried
         # A GPU that has a part which the others do not have is the better one to begin with.
-        squares = [gpu.square for gpu in found[-1].gpus] if found else [1.0]
-        reference = int(np.argmax(squares))
-        if max(squares) < 2 * float(np.median(squares)):
+        last = min(tried, key=lambda each: each.score)
+        worst = int(np.argmax([gpu.square for gpu in last.gpus]))
+        shape = _own(fits[worst])
+        if shape is None or last.gpus[worst].square < 1.3 * shape.square:
             break
     return min(found, key=lambda each: each.score, default=None)
 
@@ -308,7 +310,7 @@ def _arrival(clock: _Clock, readings: _Readings, shape: _Shape, falls: Array, ex
     left = readings.power - shares @ shape.levels
     # Errors of neighbouring readings are not independent: 20 parts of the time are (sandwich estimate).
     levels, shifts = len(shape.levels), shape.ways.shape[1]
-    noise = float(np.mean(left**2))
+    noise = float(left @ left) / (len(clock.ends_s) - 7)
     prior = noise * np.array([ALIKE**-2] * levels + [0.0] * (shifts - 1) + [DELAY_S**-2])
     scores = np.array([part.sum(axis=0) for part in np.array_split(slopes * left[:, None], 20)])
     bread = np.linalg.pinv(slopes.T @ slopes + np.diag(prior))
@@ -436,7 +438,7 @@ def _result(
     wait_s = last_s - at_s
     possible_s = at_s + error_s * rng.standard_normal((100, len(at_s)))
     half_s = 2.1 * (barrier_s(possible_s)[:, None] - possible_s).std(axis=0)
-    half_s = np.hypot(half_s, 0.5 * (last_s - at_s.max()))
+    half_s = np.hypot(half_s, last_s - at_s.max())
     order = np.argsort(at_s)
     slow, after = order[-1], order[-2]
     lead_s = float(at_s[slow] - at_s[after])
