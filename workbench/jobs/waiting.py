@@ -253,8 +253,11 @@ def _align(fits: Sequence[_Fits], shape: _Shape) -> _Aligned:
                 start_s = np.stack(grid, axis=-1).reshape(-1, one.shape[1])
                 choice.append(_search(each, start_s, shape, one, noise / ALIKE**2, noise / DELAY_S**2))
             gpus.append(min(choice, key=lambda tried: tried.score))
-        found.append(_Aligned(shape, falls, bool(ways[:, 2].any()), gpus, sum(gpu.score for gpu in gpus)))
-    return min(found, key=lambda each: each.score)
+        # In doubt the work begins at the last rise before it.
+        score = sum(gpu.score for gpu in gpus) - np.count_nonzero(ways[:, 2]) * math.log(fits[0].count)
+        found.append(_Aligned(shape, falls, bool(ways[:, 2].any()), gpus, score))
+    best = min(found, key=lambda each: each.score)
+    return best._replace(score=sum(gpu.score for gpu in best.gpus))
 
 
 def _pooled(fits: Sequence[_Fits], aligned: _Aligned) -> _Fits:
@@ -268,7 +271,7 @@ def _pooled(fits: Sequence[_Fits], aligned: _Aligned) -> _Fits:
         products, right = products + moved[0], right + moved[1]
     gpus = len(fits)
     square = sum(each.square for each in fits) / gpus
-    return _Fits(period_s, places_s, products / gpus, right / gpus, square, fits[0].count)
+    return _Fits(period_s, places_s, products / gpus, right / gpus, square, fits[0].count * max(gpus // 2, 1))
 
 
 def _shapes(fits: Sequence[_Fits]) -> _Aligned | None:
@@ -287,7 +290,7 @@ def _shapes(fits: Sequence[_Fits]) -> _Aligned | None:
         last = min(tried, key=lambda each: each.score)
         worst = int(np.argmax([gpu.square for gpu in last.gpus]))
         shape = _own(fits[worst])
-        if shape is None or last.gpus[worst].square < 1.3 * shape.square:
+        if shape is None or last.gpus[worst].square < 1.1 * shape.square:
             break
     return min(found, key=lambda each: each.score, default=None)
 
