@@ -15,6 +15,9 @@ import numpy as np
 import polars as pl
 
 from workbench.jobs.waiting import waiting
+from workbench.simulation import sensors
+from workbench.simulation.machine import simulate
+from workbench.simulation.ranks import DataParallelJob
 from workbench.trace import SCHEMA
 
 Array = np.ndarray[Any, Any]
@@ -178,6 +181,67 @@ def generate(
         traces, ends, windows, wait_s, energy_j, f"GPU-{slow}" if slow >= 0 else None, cost_s,
         float(np.diff(ends).mean()), about,
     )
+
+
+def simulate_node(rng: np.random.Generator, card: str, gpus: int, *, slower: float = 0.0, **options: Any) -> Job:
+    """A job on a simulated node, with readings as its sensors refresh.
+
+    Args:
+        rng: Of everything that is random.
+        card: Of `CARDS`.
+        gpus: Their number.
+        slower: By which the straggler's work is longer.
+        options: Of `DataParallelJob`.
+    """
+    seed = int(rng.integers(1 << 30))
+    machine = simulate(f"{gpus}x{card}", stepped=True, seed=seed)
+    try:
+        workload, batch_size = [
+            ("imagenet", 64), ("imagenet", 128), ("imagenet", 256), ("squad", 8), ("squad", 32),
+            ("sentiment140", 64), ("cifar100", 2048),
+        ][int(rng.integers(7))]
+        slow = int(rng.integers(gpus))
+        straggler = (slow, 1 + slower) if slower else None
+        job = DataParallelJob(
+            workload, batch_size, gpu=range(gpus), machine=machine, seed=seed, iterations=100_000, evaluate=False,
+            straggler=straggler, **options,
+        )
+        for _ in job:
+            if machine.clock() > 66.0:
+                break
+        ends = np.array(job.marks)
+        first_s, last_s = ends[2], 65.0
+        ends = ends[(ends >= first_s) & (ends <= last_s)]
+        exchanges = [each for each in job.exchanges if first_s < each.end_s < last_s]
+        waits_s = np.array([each.wait_s for each in exchanges])
+        latest, after = np.argsort(waits_s.mean(axis=0))[:2]
+        cost_s = float(waits_s[:, after].mean() - waits_s[:, latest].mean())
+        period_s = float(np.diff(ends).mean())
+        traces, windows = {}, {}
+        for gpu in range(gpus):
+            state, update_s = machine.state, machine.state.card(gpu, "power_update_s")
+            tick_s = sensors.tick_s(state, gpu, first_s + 0.2, update_s) + update_s * np.arange(int(62 / update_s))
+            tick_s = tick_s[tick_s < last_s]
+            segments = [state.segment_at(gpu, at) for at in tick_s]
+            frame = pl.DataFrame({
+                "time_s": tick_s, "power_tick_s": tick_s,
+                "power_w": [sensors.power_w(state, gpu, at + 1e-6) for at in tick_s],
+                "sm_clock_mhz": [float(each.sm_clock_mhz) for each in segments],
+                "throttle": np.array([each.reasons for each in segments], np.uint64),
+            })
+            missing = [pl.lit(None, SCHEMA[name]).alias(name) for name in SCHEMA if name not in frame.columns]
+            traces[f"GPU-{gpu}"] = frame.with_columns(missing).select(list(SCHEMA)).cast(SCHEMA)
+            windows[f"GPU-{gpu}"] = state.card(gpu, "power_window_s")
+        names = list(traces)
+        energy = [each.wait_energy_j for each in exchanges if each.wait_energy_j]
+        return Job(
+            traces, ends, windows, dict(zip(names, waits_s.mean(axis=0).tolist(), strict=True)),
+            dict(zip(names, np.mean(energy, axis=0).tolist(), strict=True)),
+            names[latest] if cost_s > 0.005 * period_s else None, cost_s, period_s,
+            dict(card=card, gpus=gpus, slower=slower, workload=workload, **options),
+        )
+    finally:
+        machine.close()
 
 
 def score(job: Job) -> dict[str, Any]:

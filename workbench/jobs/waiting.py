@@ -237,8 +237,10 @@ class _Aligned(NamedTuple):
     score: float
 
 
-def _align(fits: Sequence[_Fits], shape: _Shape) -> _Aligned:
-    """The best alignment of all GPUs to a shape."""
+def _align(fits: Sequence[_Fits], shape: _Shape | None) -> list[_Aligned]:
+    """The best alignment of all GPUs to a shape; none where the shape has no end of work."""
+    if shape is None:
+        return []
     noise = shape.square / fits[0].count
     even_s = np.linspace(-0.2, 0.2, 21) * fits[0].period_s
     found = []
@@ -256,8 +258,8 @@ def _align(fits: Sequence[_Fits], shape: _Shape) -> _Aligned:
         # In doubt the work begins at the last rise before it.
         score = sum(gpu.score for gpu in gpus) - np.count_nonzero(ways[:, 2]) * math.log(fits[0].count)
         found.append(_Aligned(shape, falls, bool(ways[:, 2].any()), gpus, score))
-    best = min(found, key=lambda each: each.score)
-    return best._replace(score=sum(gpu.score for gpu in best.gpus))
+    best = sorted(found, key=lambda each: each.score)[:1]
+    return [each._replace(score=sum(gpu.score for gpu in each.gpus)) for each in best]
 
 
 def _pooled(fits: Sequence[_Fits], aligned: _Aligned) -> _Fits:
@@ -274,17 +276,15 @@ def _pooled(fits: Sequence[_Fits], aligned: _Aligned) -> _Fits:
     return _Fits(period_s, places_s, products / gpus, right / gpus, square, fits[0].count * max(gpus // 2, 1))
 
 
-def _shapes(fits: Sequence[_Fits]) -> _Aligned | None:
-    """Every GPU's shape; None: power is flat."""
+def _shapes(fits: Sequence[_Fits]) -> list[_Aligned]:
+    """Alignments of all GPUs, the best first; none where power is flat."""
     found: list[_Aligned] = []
     shape = _own(fits[0])
     for _ in range(2):
-        if shape is None:
+        tried = _align(fits, shape)
+        if not tried:
             break
-        tried = [_align(fits, shape)]
-        pooled = _own(_pooled(fits, tried[0]))
-        if pooled is not None:
-            tried.append(_align(fits, pooled))
+        tried += _align(fits, _own(_pooled(fits, tried[0])))
         found += tried
         # A GPU that has a part which the others do not have is the better one to begin with.
         last = min(tried, key=lambda each: each.score)
@@ -292,7 +292,7 @@ def _shapes(fits: Sequence[_Fits]) -> _Aligned | None:
         shape = _own(fits[worst])
         if shape is None or last.gpus[worst].square < 1.1 * shape.square:
             break
-    return min(found, key=lambda each: each.score, default=None)
+    return sorted(found, key=lambda each: each.score)
 
 
 class _Arrival(NamedTuple):
@@ -305,7 +305,7 @@ class _Arrival(NamedTuple):
     level: float  # of the power after it, in parts of the mean
 
 
-def _arrival(clock: _Clock, readings: _Readings, shape: _Shape, falls: Array, expected: Array) -> _Arrival:
+def _arrival(clock: _Clock, readings: _Readings, shape: _Shape, falls: Array) -> _Arrival:
     passed, changes = clock.passed(readings, shape.edges_s)
     shares = np.column_stack([passed, np.ones(len(passed))]) @ _shares(len(shape.levels))
     steps = shape.levels - np.roll(shape.levels, 1)
@@ -332,7 +332,7 @@ def _arrival(clock: _Clock, readings: _Readings, shape: _Shape, falls: Array, ex
     since_s -= clock.ends_s[np.searchsorted(clock.ends_s, since_s + clock.period_s / 2) - 1]
     range_s = window_s / 2 + clock.period_s / 8
     near = np.abs(since_s) < range_s
-    excess = float(np.mean(left[near] ** 2) - np.median(left**2) / 0.455) if near.any() else 0.0
+    excess = float(np.mean(left[near] ** 2) - np.mean(left[~near] ** 2)) if 0 < near.sum() < len(near) else 0.0
     spread_s = max(2 * range_s * excess / float(steps[falls].sum()) ** 2, 1e-12)
     root = math.sqrt(math.pi)
     jitter_s = 2 * window_s / (math.sqrt(math.pi + 4 * window_s / spread_s) - root)
@@ -342,16 +342,16 @@ def _arrival(clock: _Clock, readings: _Readings, shape: _Shape, falls: Array, ex
 
 def _readings(trace: pl.DataFrame, clock: _Clock, window_s: float | None) -> _Readings | None:
     """Readings within iterations of usual length; None: there are too few."""
-    known = trace.filter(pl.col("power_w").is_finite())
-    if known["power_tick_s"].is_not_null().any():
-        known = known.drop_nulls("power_tick_s").unique("power_tick_s", keep="first").sort("power_tick_s")
-        tick_s = known["power_tick_s"].to_numpy()
-    else:
-        known = known.filter(pl.col("power_w").diff().fill_null(1.0) != 0)
-        tick_s = known["time_s"].to_numpy()
-    power_w = known["power_w"].to_numpy()
+    known = trace.drop_nulls(["time_s", "power_w"])
+    rows = known.select("time_s", "power_w", "power_tick_s").to_numpy()
+    power_w, ticks_s = rows[:, 1], rows[:, 2]
+    fresh = np.append(True, np.diff(power_w) != 0)
+    # Where the moment of a refresh is not known, it was between two looks.
+    looked_s = rows[:, 0] - np.diff(rows[:, 0], prepend=rows[:1, 0]) / 2
+    tick_s = np.where(np.isfinite(ticks_s), ticks_s, looked_s)[fresh]
     if len(tick_s) < 100:
         return None
+    power_w = power_w[fresh]
     window_s = window_s or float(np.median(np.diff(tick_s)))
     begin_s, ends_s = tick_s - window_s, clock.ends_s[3:-3]
     lengths_s = np.diff(ends_s)
@@ -398,14 +398,15 @@ def waiting(
     if any(_hidden_s(each, clock) > 2 * worth * clock.period_s for each in readings):
         return replace(whole, reason="the iterations are in phase with the refresh of the power sensor, so that "
                        "it always shows the same parts of an iteration")
-    aligned = _shapes([_Fits.of(clock, each) for each in readings])
-    if aligned is None:
+    alignments = _shapes([_Fits.of(clock, each) for each in readings])
+    if not alignments:
         return replace(whole, reason="the power of waiting GPUs does not differ from that of working ones")
     arrivals = [
-        _arrival(clock, each, gpu, aligned.falls, aligned.shape.levels)
-        for each, gpu in zip(readings, aligned.gpus, strict=True)
+        [_arrival(clock, *each, aligned.falls) for each in zip(readings, aligned.gpus, strict=True)]
+        for aligned in alignments[:2]
     ]
-    return _result(whole, clock, readings, aligned, arrivals, traces, worth)
+    doubt = math.exp((alignments[0].score - alignments[len(arrivals) - 1].score) / 4 / len(readings))
+    return _result(whole, clock, readings, alignments[0], arrivals, doubt, traces, worth)
 
 
 def _hidden_s(readings: _Readings, clock: _Clock) -> float:
@@ -422,9 +423,13 @@ def _mean_mhz(trace: pl.DataFrame, ends_s: Array) -> float | None:
 
 def _result(
     whole: JobWaiting, clock: _Clock, readings: Sequence[_Readings], aligned: _Aligned,
-    arrivals: Sequence[_Arrival], traces: Mapping[str, pl.DataFrame], worth: float,
+    both: Sequence[Sequence[_Arrival]], doubt: float, traces: Mapping[str, pl.DataFrame], worth: float,
 ) -> JobWaiting:
+    arrivals = both[0]
     at_s, error_s = (np.array([getattr(each, name) for each in arrivals]) for name in ("at_s", "error_s"))
+    # The second best shape shows what the choice of the shape decides.
+    other_s = np.array([each.at_s for each in both[-1]]) - at_s
+    error_s = np.hypot(error_s, doubt * (other_s - np.median(other_s)))
     if not aligned.synchronous:  # Then a late beginning looks like a late sensor.
         delays_s = np.array([gpu.moved_s[-1] for gpu in aligned.gpus])
         error_s = np.hypot(error_s, delays_s - np.median(delays_s))
