@@ -1,252 +1,493 @@
-"""Which GPUs of a job wait for which: from the power of each GPU over the iterations of the job.
+"""Who waits for whom in a job whose GPUs synchronise in every iteration, from their power.
 
-A data-parallel job synchronises in every iteration, so iterations take equally long on all GPUs. A GPU that
-arrives early polls or blocks until the last one arrives, and draws less power meanwhile. All waiting ends at
-the same moment, when the last GPU has arrived and the gradients are reduced. So the waiting is a dip of power
-that ends on all GPUs together and begins on each at its own arrival. The last GPU has the shortest dip.
+Synchronisation makes all iterations equally long, so their times do not show the slow GPU. Power does: a GPU
+that waits needs less than one that works, even where it polls in a kernel. A reading is a mean over the
+sensor's window, and iterations are no multiple of its refresh. So some hundred readings show an iteration far
+more finely than one of them does.
 
-Power readings are means over the sensor's window. Their phases move through the iterations, so many readings
-together show power over the mean iteration more finely than the sensor refreshes. It is their least-squares
-deconvolution with a roughness penalty, whose weight is chosen by generalised cross-validation (Craven and
-Wahba, Numer. Math. 31, 1979). Uncertainties are from a bootstrap over blocks of time (Künsch, Ann. Statist. 17, 1989).
+The power of a GPU over an iteration is modelled as levels with edges between them. Readings are then linear
+functions of the levels. All GPUs of a job do the same work, so their levels agree up to some percent, and
+their edges up to three shifts: of the beginning of the work, of its end, which is the arrival at the
+synchronisation, and of the edges after that, which all GPUs have at the same time. The last one is the delay
+of the sensor. A GPU's wait is the time from its arrival, without this delay, until the arrival of the last.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from ..records import throttle_names
 from .records import GpuWait, JobWaiting
 
-Floats = NDArray[np.float64]
-# Windows of NVIDIA's power sensors (arXiv 2312.02741, table 2). The one that suits the readings best is taken.
-WINDOWS_S = (0.01, 0.025, 0.05, 0.1, 1.0)
-NAMED = 0.01  # of an iteration: a straggler costs at least so much
-_BINS = 100  # of an iteration
-_BLOCKS, _REPLICATES = 16, 40
+Array = np.ndarray[Any, Any]
+
+# Standard deviations between the GPUs of a node: of a level of power, in parts of the mean power, and of the
+# delay of a sensor. The data overrule them where they show more.
+ALIKE, DELAY_S = 0.1, 0.005
 
 
-@dataclass(frozen=True)
-class _Readings:
-    """Power readings of one GPU: (n,) means over a window that ends at a time, and at a phase: iterations
-    since the first end, with fractions.
+class _Readings(NamedTuple):
+    """Power readings of one GPU, each a mean over a window."""
+
+    begin_s: Array
+    end_s: Array
+    power: Array  # in parts of `mean_w`
+    mean_w: float
+
+
+class _Clock:
+    """Counts edges that lie at given times after the iterations' ends."""
+
+    def __init__(self, ends_s: Array) -> None:
+        self.period_s = float(np.median(np.diff(ends_s)))
+        around_s = np.arange(1, 4) * self.period_s
+        self.ends_s = np.concatenate([ends_s[0] - around_s[::-1], ends_s, ends_s[-1] + around_s])
+        steps_s = np.diff(self.ends_s)
+        self.sums_s = np.concatenate([[0.0], np.cumsum(steps_s * np.arange(1, len(steps_s) + 1))])
+        # Of one iteration from 0.6 before an end, with a quarter more on both sides for other GPUs' shifts.
+        self.places_s = (np.arange(-64, 321) / 256 - 0.6) * self.period_s
+
+    def passed(self, readings: _Readings, edges_s: Array) -> tuple[Array, Array]:
+        """Mean number of passed edges within each reading's window, (readings, edges), and its change with
+        each edge (1/s).
+        """
+        numbers, change, total_s = np.arange(len(self.ends_s)), 0.0, 0.0
+        for sign, side_s in ((1, readings.end_s), (-1, readings.begin_s)):
+            at_s = side_s - edges_s[:, None]
+            number = np.interp(at_s, self.ends_s, numbers).astype(np.int64)
+            total_s = total_s + sign * (self.sums_s[number] + (number + 1) * (at_s - self.ends_s[number]))
+            change = change - sign * number
+        length_s = readings.end_s - readings.begin_s
+        return np.asarray(total_s / length_s).T, np.asarray(change / length_s).T
+
+
+class _Fits(NamedTuple):
+    """Products of readings and of passed edges at `_Clock.places_s`, from which shapes are fitted: means over all
+    readings.
     """
 
-    power_w: Floats
-    phase: Floats
-    time_s: Floats
+    period_s: float
+    places_s: Array
+    products: Array  # (places + 1, places + 1), of passed edges without their trend; the last is the constant
+    right: Array  # (places + 1,), with the readings
+    square: float  # of the readings
+    count: int  # of iterations that are independent of each other
 
-    def shares(self, ends_s: Floats, window_s: float) -> Floats:
-        """(n, _BINS) shares of each reading's window in each part of an iteration."""
-        before = _phase(ends_s, self.time_s - window_s)
-        edges = np.arange(_BINS + 1) / _BINS
+    def score(self, square: float, parameters: int) -> float:
+        """Bayesian information criterion: less is better. Iterations differ, so that the readings of one are
+        not independent.
+        """
+        return self.count * math.log(square) + parameters * math.log(self.count)
 
-        def passed(phase: Floats) -> Floats:
-            return np.floor(phase)[:, None] * edges + np.minimum((phase % 1.0)[:, None], edges)
+    @classmethod
+    def of(cls, clock: _Clock, readings: _Readings) -> _Fits:
+        # Only differences of columns count. Without the trend they do not grow with time.
+        passed, _ = clock.passed(readings, clock.places_s)
+        passed -= passed[:, :256].mean(axis=1, keepdims=True)
+        columns, power = np.column_stack([passed, np.ones(len(passed))]), readings.power
+        square = float(power @ power) / len(power)
+        products, right = columns.T @ columns / len(power), columns.T @ power / len(power)
+        count = min(len(clock.ends_s) - 7, len(power))
+        return cls(clock.period_s, clock.places_s, products, right, square, count)
 
-        shares = np.diff(passed(self.phase) - passed(before), axis=1)
-        return np.asarray(shares / np.maximum(self.phase - before, 1e-9)[:, None])
+    def between(self, edges_s: Array) -> tuple[Array, Array]:
+        """The place before each edge, and how far the edge is on its way to the next place."""
+        at = np.clip((edges_s - self.places_s[0]) / (self.period_s / 256), 0, len(self.places_s) - 1.001)
+        number = at.astype(np.int64)
+        return number, at - number
 
+    def moved(self, to_s: Array) -> tuple[Array, Array]:
+        """`products` and `right` of other places, (..., places)."""
+        number, on = self.between(to_s)
+        last = np.full((*to_s.shape[:-1], 1), len(self.places_s))
+        low, high = np.concatenate([number, last], axis=-1), np.concatenate([number + 1, last], axis=-1)
+        on = np.concatenate([on, np.zeros(last.shape)], axis=-1)
+        right = self.right[low] * (1 - on) + self.right[high] * on
+        products = np.zeros((*low.shape, low.shape[-1]))
+        for row, row_part in ((low, 1 - on), (high, on)):
+            for column, column_part in ((low, 1 - on), (high, on)):
+                parts = row_part[..., :, None] * column_part[..., None, :]
+                products += self.products[row[..., :, None], column[..., None, :]] * parts
+        return products, right
 
-class _Deconvolution:
-    """Sums over blocks of time, from which the power of one GPU over an iteration is estimated."""
+    def fit(self, edges_s: Array, expected: Array, weight: float) -> tuple[Array, Array]:
+        """Residual sums of squares (sets,), and levels (sets, edges), of shapes with given edges.
 
-    def __init__(self, readings: _Readings, ends_s: Floats, window_s: float) -> None:
-        shares, power_w = readings.shares(ends_s, window_s), readings.power_w
-        self.count = len(power_w)
-        blocks = np.array_split(np.arange(self.count), _BLOCKS)
-        self.matrices = np.stack([shares[rows].T @ shares[rows] for rows in blocks])
-        self.vectors = np.stack([shares[rows].T @ power_w[rows] for rows in blocks])
-        self.squares = np.array([power_w[rows] @ power_w[rows] for rows in blocks])
-        rough = np.eye(_BINS) - np.roll(np.eye(_BINS), 1, axis=1)  # cyclic differences
-        self.penalty = rough.T @ rough
-
-    def error(self, weight: float) -> float:
-        """The criterion of generalised cross-validation."""
-        matrix, vector = self.matrices.sum(0), self.vectors.sum(0)
-        inverse = np.linalg.inv(matrix + weight * self.penalty)
-        power_w = inverse @ vector
-        left = self.squares.sum() - 2 * power_w @ vector + power_w @ matrix @ power_w
-        free = self.count - float(np.trace(inverse @ matrix))
-        return float(self.count * max(left, 0.0) / max(free, 1.0) ** 2)
-
-    def power_w(self, weight: float, times: Floats) -> Floats:
-        """(_BINS,) power (W), where each block counts so many times."""
-        matrix = np.tensordot(times, self.matrices, 1) + weight * self.penalty
-        return np.asarray(np.linalg.solve(matrix, times @ self.vectors))
-
-
-def _phase(ends_s: Floats, times_s: Floats) -> Floats:
-    """Iterations since the first end, with fractions; beyond either end at the mean pace."""
-    pace_s = (ends_s[-1] - ends_s[0]) / (len(ends_s) - 1)
-    phase = np.interp(times_s, ends_s, np.arange(len(ends_s), dtype=float))
-    phase = np.where(times_s < ends_s[0], (times_s - ends_s[0]) / pace_s, phase)
-    return np.where(times_s > ends_s[-1], len(ends_s) - 1 + (times_s - ends_s[-1]) / pace_s, phase)
-
-
-@dataclass(frozen=True)
-class _Dips:
-    """The common end of a dip, its beginning on each GPU before that (shares of an iteration), and how much
-    more its beginnings differ than its ends.
-    """
-
-    end: float
-    length: Floats
-    contrast: float
+        Args:
+            edges_s: After the iterations' ends, ascending, (sets, edges).
+            expected: Levels, (edges,) in parts of the mean power.
+            weight: Of the squared distance to them.
+        """
+        edges = edges_s.shape[-1]
+        shares = _shares(edges)
+        products, right = self.moved(edges_s)
+        right = right @ shares + weight * expected
+        normal = shares.T @ products @ shares + weight * np.eye(edges)
+        levels = np.linalg.solve(normal, right[..., None])[..., 0]
+        return self.square + weight * float(expected @ expected) - np.sum(right * levels, axis=-1), levels
 
 
-def _dips(power_w: Floats, end: int | None = None) -> _Dips | None:
-    """The dips of (n, _BINS) GPUs that end together; None where there is none.
+def _shares(edges: int) -> Array:
+    """Turns passed edges, and 1, into the shares of a window between one edge and the next."""
+    shares = np.eye(edges + 1, edges) - np.eye(edges + 1, edges, -1)
+    shares[0, -1], shares[edges] = -1.0, np.eye(edges)[-1]
+    return shares
+
+
+class _Shape(NamedTuple):
+    """Power over the iteration: from each edge to the next one it has a level."""
+
+    edges_s: Array  # after the iterations' ends, ascending, within one period
+    levels: Array  # of the mean power
+    square: float  # mean of the squared residuals
+    score: float
+    moved_s: Array = np.zeros(0)  # the shifts of one GPU, the last is that of its sensor
+    ways: Array = np.zeros((0, 0))  # from them to the edges, (edges, shifts)
+
+
+def _search(fits: _Fits, start_s: Array, shape: _Shape, ways: Array, weight: float, delay: float) -> _Shape:
+    """Shifts near given ones that fit best, line by line: edges are those of a shape plus `ways @ shifts`.
 
     Args:
-        power_w: Over the mean iteration.
-        end: Its bin, where it is known.
+        fits: Of the GPU.
+        start_s: Shifts to begin with, (sets, shifts); the best is taken.
+        shape: With the expected levels.
+        ways: (edges, shifts).
+        weight: Of the squared distance of the levels to the expected ones.
+        delay: Of the square of the last shift (1/s²).
     """
-    low, high = np.percentile(power_w, (10, 90), axis=1, keepdims=True)
-    shown = (power_w - low) / np.maximum(high - low, 1e-9)
-    mean = shown.mean(0)
-    near = _BINS // 50
-    rise = np.roll(mean, -near) - np.roll(mean, near)
-    peaks = np.flatnonzero((rise >= np.roll(rise, 1)) & (rise > np.roll(rise, -1)) & (rise > 0.15))
-    best: _Dips | None = None
-    for peak in peaks if end is None else (end,):
-        back = np.roll(shown, _BINS - 1 - int(peak), axis=1)[:, ::-1]  # from the peak backwards
-        depth = np.median(back[:, : 3 * near].min(1))
-        split = 0.5 * (depth + back[:, : _BINS // 2].max(1))
-        lengths, ends = np.array([_stretch(row[near:], level) for row, level in zip(back, split, strict=True)]), None
-        ahead = np.roll(shown, -int(peak) + near, axis=1)
-        ends = np.array([_stretch(row, level) for row, level in zip(ahead, split, strict=True)])
-        found = _Dips(int(peak), lengths / _BINS, float(np.ptp(lengths) - np.ptp(ends)) / _BINS)
-        if best is None or found.contrast > best.contrast:
-            best = found
+    def tried(moved_s: Array) -> tuple[Array, Array, Array]:
+        edges_s = np.maximum.accumulate(shape.edges_s + moved_s @ ways.T, axis=-1)
+        edges_s = np.minimum(edges_s, edges_s[:, :1] + fits.period_s)
+        squares, levels = fits.fit(edges_s, shape.levels, weight)
+        return squares + delay * moved_s[:, -1] ** 2, edges_s, levels
+
+    best_s = start_s[int(np.argmin(tried(start_s)[0]))]
+    for size in (0.03, 0.03, 0.01, 0.003, 0.001):
+        for way in range(ways.shape[1]):
+            moved_s = np.tile(best_s, (13, 1))
+            moved_s[:, way] += np.linspace(-size, size, 13) * fits.period_s
+            best_s = moved_s[int(np.argmin(tried(moved_s)[0]))]
+    squares, edges_s, levels = tried(best_s[None])
+    square = float(squares[0])
+    return _Shape(edges_s[0], levels[0], square, fits.score(square, sum(ways.shape)), best_s, ways)
+
+
+def _own(fits: _Fits) -> _Shape | None:
+    """The shape without any knowledge, with as many edges as the readings show; None: they are flat."""
+    coarse_s = fits.places_s[64:320:4]
+    sets_s = coarse_s[np.column_stack(np.triu_indices(len(coarse_s), 1))]
+    best, least = None, fits.score(fits.square - fits.right[-1] ** 2, 1)
+    for edges in range(2, 8):
+        flat = np.ones(edges)
+        edges_s = sets_s[int(np.argmin(fits.fit(sets_s, flat, 1e-6)[0]))]
+        shape = _search(fits, np.zeros((1, edges)), _Shape(edges_s, flat, 0.0, 0.0), np.eye(edges), 1e-6, 0.0)
+        if shape.levels.min() < 0:
+            break
+        if shape.score < least:
+            best, least = shape, shape.score
+        inside = (coarse_s > shape.edges_s[-1] - fits.period_s) & (coarse_s < shape.edges_s[0] + fits.period_s)
+        sets_s = np.column_stack([np.tile(shape.edges_s, (inside.sum(), 1)), coarse_s[inside]])
+        sets_s.sort(axis=1)
     return best
 
 
-def _stretch(row: Floats, level: float) -> float:
-    """How many bins from the first on are below a level, with a fraction; 0 where the first is not."""
-    above = np.flatnonzero(row > level)
-    if not len(above) or above[0] == 0:
-        return 0.0 if len(above) else float(len(row))
-    k = int(above[0])
-    return k - 0.5 + (level - row[k - 1]) / max(row[k] - row[k - 1], 1e-9)
+def _parts(shape: _Shape, period_s: float) -> list[tuple[Array, Array]]:
+    """Possible readings of a shape: the edges at which the work ends, and how each edge follows from the
+    shifts of the work's beginning, its end, and all after that (edges, 3).
+    """
+    count = len(shape.levels)
+    lengths_s = np.diff(np.append(shape.edges_s, shape.edges_s[0] + period_s))
+    steps = shape.levels - np.roll(shape.levels, 1)
+    most = int(np.argmax((shape.levels - shape.levels.min()) * lengths_s))
+    # The first fall after the longest work is its end, if it is no small change within the work. A fall
+    # that differs between iterations may look like several.
+    order = (most + np.arange(1, count + 1)) % count
+    first = int(np.flatnonzero(steps[order] <= steps.min() / 3)[0])
+    found = []
+    for last in range(first, count - 1):
+        if steps[order[last]] > 0:
+            break
+        for start in range(last + 1, count):
+            if steps[order[start]] < steps.max() / 3:
+                continue
+            ways = np.zeros((count, 3))
+            ways[order[last + 1 : start], 2] = 1.0
+            work = np.append(order[start:], order[: last + 1])
+            since_s = (shape.edges_s[work] - shape.edges_s[work[0]]) % period_s
+            ways[work, 1] = since_s / since_s[-1]
+            ways[work, 0] = 1 - ways[work, 1]
+            found.append((order[first : last + 1], ways))
+    return found
+
+
+class _Aligned(NamedTuple):
+    """The shapes of all GPUs as shifted ones of one of them."""
+
+    shape: _Shape
+    falls: Array  # edges at which the work ends
+    synchronous: bool  # whether there are edges between the arrival and the beginning of the work
+    gpus: list[_Shape]
+    score: float
+
+
+def _align(fits: Sequence[_Fits], shape: _Shape | None) -> list[_Aligned]:
+    """The best alignment of all GPUs to a shape; none where the shape has no end of work."""
+    if shape is None:
+        return []
+    noise = shape.square / fits[0].count
+    even_s = np.linspace(-0.2, 0.2, 21) * fits[0].period_s
+    found = []
+    for falls, ways in _parts(shape, fits[0].period_s):
+        # Most GPUs begin their work together; a late beginning has to be worth its parameter.
+        together = np.column_stack([ways[:, 1], ways[:, 0] + ways[:, 2]])
+        gpus = []
+        for each in fits:
+            choice = []
+            for one in (together, ways):
+                grid = np.meshgrid(*[even_s] * (one.shape[1] - 1), [0.0])
+                start_s = np.stack(grid, axis=-1).reshape(-1, one.shape[1])
+                choice.append(_search(each, start_s, shape, one, noise / ALIKE**2, noise / DELAY_S**2))
+            gpus.append(min(choice, key=lambda tried: tried.score))
+        # In doubt the work begins at the last rise before it.
+        score = sum(gpu.score for gpu in gpus) - np.count_nonzero(ways[:, 2]) * math.log(fits[0].count)
+        found.append(_Aligned(shape, falls, bool(ways[:, 2].any()), gpus, score))
+    best = sorted(found, key=lambda each: each.score)[:1]
+    return [each._replace(score=sum(gpu.score for gpu in each.gpus)) for each in best]
+
+
+def _pooled(fits: Sequence[_Fits], aligned: _Aligned) -> _Fits:
+    """All GPUs' readings as if they were one GPU's."""
+    period_s, places_s = fits[0].period_s, fits[0].places_s
+    edges_s = (aligned.shape.edges_s + np.array([[-period_s], [0.0], [period_s]])).ravel()
+    products, right = np.zeros_like(fits[0].products), np.zeros_like(fits[0].right)
+    for each, gpu in zip(fits, aligned.gpus, strict=True):
+        shifts_s = np.tile(gpu.edges_s - aligned.shape.edges_s, 3)
+        moved = each.moved(places_s + np.interp(places_s, edges_s, shifts_s))
+        products, right = products + moved[0], right + moved[1]
+    gpus = len(fits)
+    square = sum(each.square for each in fits) / gpus
+    return _Fits(period_s, places_s, products / gpus, right / gpus, square, fits[0].count * max(gpus // 2, 1))
+
+
+def _shapes(fits: Sequence[_Fits]) -> list[_Aligned]:
+    """Alignments of all GPUs, the best first; none where power is flat."""
+    found: list[_Aligned] = []
+    shape = _own(fits[0])
+    for _ in range(2):
+        tried = _align(fits, shape)
+        if not tried:
+            break
+        tried += _align(fits, _own(_pooled(fits, tried[0])))
+        found += tried
+        # A GPU that has a part which the others do not have is the better one to begin with.
+        last = min(tried, key=lambda each: each.score)
+        worst = int(np.argmax([gpu.square for gpu in last.gpus]))
+        shape = _own(fits[worst])
+        if shape is None or last.gpus[worst].square < 1.1 * shape.square:
+            break
+    return sorted(found, key=lambda each: each.score)
+
+
+class _Arrival(NamedTuple):
+    """When one GPU ends its work, without the delay of its sensor."""
+
+    at_s: float  # after the iterations' ends
+    error_s: float  # its standard error
+    jitter_s: float  # standard deviation between iterations
+    late_s: float  # by which its work begins after that of other GPUs
+    level: float  # of the power after it, in parts of the mean
+
+
+def _arrival(clock: _Clock, readings: _Readings, shape: _Shape, falls: Array) -> _Arrival:
+    passed, changes = clock.passed(readings, shape.edges_s)
+    shares = np.column_stack([passed, np.ones(len(passed))]) @ _shares(len(shape.levels))
+    steps = shape.levels - np.roll(shape.levels, 1)
+    slopes = np.column_stack([shares, changes * steps @ shape.ways])
+    left = readings.power - shares @ shape.levels
+    # Errors of neighbouring readings are not independent: 20 parts of the time are (sandwich estimate).
+    levels, shifts = len(shape.levels), shape.ways.shape[1]
+    noise = float(left @ left) / (len(clock.ends_s) - 7)
+    prior = noise * np.array([ALIKE**-2] * levels + [0.0] * (shifts - 1) + [DELAY_S**-2])
+    scores = np.array([part.sum(axis=0) for part in np.array_split(slopes * left[:, None], 20)])
+    bread = np.linalg.pinv(slopes.T @ slopes + np.diag(prior))
+    errors = bread @ (scores.T @ scores * 20 / 19 + np.diag(prior * noise)) @ bread
+    # Where a fall has several steps, its middle.
+    parts = steps[falls] / steps[falls].sum()
+    edges_s = shape.edges_s[falls]
+    edges_s = edges_s[0] + (edges_s - edges_s[0]) % clock.period_s
+    way = parts @ shape.ways[falls]
+    way[-1] -= 1.0
+    at_s = float(parts @ edges_s - shape.moved_s[-1])
+    error_s = math.sqrt(float(way @ errors[levels:, levels:] @ way))
+    # Where the arrival changes by a time d, readings around it change by the fall's height times d / window.
+    window_s = float(np.median(readings.end_s - readings.begin_s))
+    since_s = (readings.end_s + readings.begin_s) / 2 - at_s - shape.moved_s[-1]
+    since_s -= clock.ends_s[np.searchsorted(clock.ends_s, since_s + clock.period_s / 2) - 1]
+    range_s = window_s / 2 + clock.period_s / 8
+    near = np.abs(since_s) < range_s
+    excess = float(np.mean(left[near] ** 2) - np.mean(left[~near] ** 2)) if 0 < near.sum() < len(near) else 0.0
+    spread_s = max(2 * range_s * excess / float(steps[falls].sum()) ** 2, 1e-12)
+    root = math.sqrt(math.pi)
+    jitter_s = 2 * window_s / (math.sqrt(math.pi + 4 * window_s / spread_s) - root)
+    late_s = float(shape.moved_s[0] - shape.moved_s[-1]) if shifts == 3 else 0.0
+    return _Arrival(at_s, error_s, jitter_s, late_s, float(shape.levels[falls[-1]]))
+
+
+def _readings(trace: pl.DataFrame, clock: _Clock, window_s: float | None) -> _Readings | None:
+    """Readings within iterations of usual length; None: there are too few."""
+    known = trace.drop_nulls(["time_s", "power_w"])
+    rows = known.select("time_s", "power_w", "power_tick_s").to_numpy()
+    power_w, ticks_s = rows[:, 1], rows[:, 2]
+    fresh = np.append(True, np.diff(power_w) != 0)
+    # Where the moment of a refresh is not known, it was between two looks.
+    looked_s = rows[:, 0] - np.diff(rows[:, 0], prepend=rows[:1, 0]) / 2
+    tick_s = np.where(np.isfinite(ticks_s), ticks_s, looked_s)[fresh]
+    if len(tick_s) < 100:
+        return None
+    power_w = power_w[fresh]
+    window_s = window_s or float(np.median(np.diff(tick_s)))
+    begin_s, ends_s = tick_s - window_s, clock.ends_s[3:-3]
+    lengths_s = np.diff(ends_s)
+    odd = np.concatenate([[True], np.abs(lengths_s / clock.period_s - 1) > 0.25, [True]])
+    number = np.searchsorted(ends_s, np.array([begin_s, tick_s]))
+    usual = ~odd[np.minimum(number, len(ends_s))].any(axis=0)
+    if usual.sum() < 100:
+        return None
+    mean_w = float(power_w[usual].mean())
+    return _Readings(begin_s[usual], tick_s[usual], power_w[usual] / mean_w, mean_w)
 
 
 def waiting(
-    traces: Mapping[str, pl.DataFrame], ends_s: Sequence[float] | Floats, *,
-    names: Mapping[str, str] | None = None,
+    traces: Mapping[str, pl.DataFrame], ends_s: Sequence[float], *, names: Mapping[str, str] | None = None,
+    windows_s: Mapping[str, float] | None = None, worth: float = 0.01,
 ) -> JobWaiting:
-    """Who waits for whom in the mean iteration of a job.
+    """Who waits for whom in the mean iteration of a job whose GPUs synchronise in every iteration.
 
     Args:
-        traces: A power trace (`trace.SCHEMA`) of each GPU, by UUID, in the order of the GPUs.
-        ends_s: Ends of the job's iterations on the traces' clock. All may be early or late by the same time.
-        names: Names of the GPUs, by UUID.
+        traces: Of each GPU of the job (`trace.SCHEMA`), by UUID, in the order of their indices.
+        ends_s: Ends of the iterations on the traces' clock. They may all be early or late by the same time.
+        names: Of the GPUs, by UUID.
+        windows_s: Over which a power reading is a mean (`Device.power_window_s`), by UUID; where there is
+            none, the time between two readings.
+        worth: Part of an iteration's time; a GPU that costs less is no straggler.
     """
-    ends = np.unique(np.asarray(ends_s, float))
-    lengths = np.diff(ends)
-    gpus = tuple(GpuWait(uuid, (names or {}).get(uuid, ""), place) for place, uuid in enumerate(traces))
-    if len(ends) < 2 * _BLOCKS:
-        mean_s = float(lengths.mean()) if len(lengths) else 0.0
-        return JobWaiting(mean_s, 0.0, len(lengths), gpus,
-                          reason=f"{len(lengths)} iterations are too few; {2 * _BLOCKS} are needed")
-    lengths = lengths[lengths < 3.0 * np.median(lengths)]  # without evaluations
-    result = JobWaiting(
-        float(lengths.mean()), 1.96 * float(lengths.std(ddof=1)) / math.sqrt(len(lengths)), len(lengths), gpus,
+    ends = np.unique(np.asarray(ends_s, dtype=np.float64))
+    if len(ends) < 21:
+        return JobWaiting(math.nan, math.nan, 0, reason=f"{len(ends)} iterations are too few; 20 are needed")
+    clock = _Clock(ends)
+    lengths_s = np.diff(ends)
+    lengths_s = lengths_s[np.abs(lengths_s / clock.period_s - 1) <= 0.25]
+    whole = JobWaiting(
+        float(lengths_s.mean()), 1.96 * float(lengths_s.std()) / math.sqrt(len(lengths_s)), len(lengths_s),
+        tuple(
+            GpuWait(uuid, (names or {}).get(uuid, ""), index, sm_clock_mhz=_mean_mhz(trace, ends))
+            for index, (uuid, trace) in enumerate(traces.items())
+        ),
     )
-    if len(gpus) < 2:
-        return replace(result, reason="one GPU waits for no other")
-    readings = [_readings(trace, ends) for trace in traces.values()]
-    few = min(len(each.power_w) for each in readings)
-    if few < 4 * _BLOCKS:
-        return replace(result, reason=f"{few} power readings are too few; {4 * _BLOCKS} are needed")
-    if max(_widest_gap(each.phase) for each in readings) > 0.1:
-        return replace(result, reason="the iterations are in phase with the refreshes of the power sensor")
-    return _compared(result, traces, _estimates(readings, ends))
+    found = {uuid: _readings(trace, clock, (windows_s or {}).get(uuid)) for uuid, trace in traces.items()}
+    readings = [each for each in found.values() if each is not None]
+    if len(readings) < max(len(traces), 2):
+        return replace(whole, reason="fewer than two GPUs, or too few power readings of one of them")
+    if any(_hidden_s(each, clock) > 2 * worth * clock.period_s for each in readings):
+        return replace(whole, reason="the iterations are in phase with the refresh of the power sensor, so that "
+                       "it always shows the same parts of an iteration")
+    alignments = _shapes([_Fits.of(clock, each) for each in readings])
+    if not alignments:
+        return replace(whole, reason="the power of waiting GPUs does not differ from that of working ones")
+    arrivals = [
+        [_arrival(clock, *each, aligned.falls) for each in zip(readings, aligned.gpus, strict=True)]
+        for aligned in alignments[:2]
+    ]
+    doubt = math.exp((alignments[0].score - alignments[len(arrivals) - 1].score) / 4 / len(readings))
+    return _result(whole, clock, readings, alignments[0], arrivals, doubt, traces, worth)
 
 
-def _readings(trace: pl.DataFrame, ends_s: Floats) -> _Readings:
-    """The power readings between the first and the last end, one for each refresh."""
-    ticks = trace.drop_nulls(["power_tick_s", "power_w"]).unique("power_tick_s", keep="first", maintain_order=True)
-    if len(ticks) < 2:  # stored without them
-        ticks = trace.drop_nulls("power_w").with_columns(power_tick_s="time_s")
-        ticks = ticks.filter(pl.col("power_w") != pl.col("power_w").shift().fill_null(-1.0))
-    ticks = ticks.filter(pl.col("power_tick_s").is_between(ends_s[0], ends_s[-1]))
-    time_s = ticks["power_tick_s"].to_numpy()
-    return _Readings(ticks["power_w"].to_numpy(), _phase(ends_s, time_s), time_s)
+def _hidden_s(readings: _Readings, clock: _Clock) -> float:
+    """The longest part of an iteration within which no window of the sensor begins, ends or lies."""
+    since_s = np.sort(readings.end_s - clock.ends_s[np.searchsorted(clock.ends_s, readings.end_s) - 1])
+    gap_s = max(float(np.diff(since_s).max()), clock.period_s - float(since_s[-1] - since_s[0]))
+    return gap_s - float(np.median(readings.end_s - readings.begin_s))
 
 
-def _widest_gap(phase: Floats) -> float:
-    """The largest part of an iteration in which no reading ends."""
-    there = np.sort(phase % 1.0)
-    return float(np.diff(np.append(there, there[0] + 1.0)).max())
+def _mean_mhz(trace: pl.DataFrame, ends_s: Array) -> float | None:
+    inside = trace.filter(pl.col("time_s").is_between(ends_s[0], ends_s[-1]))["sm_clock_mhz"].drop_nulls()
+    return float(inside.mean()) if len(inside) else None  # type: ignore[arg-type]
 
 
-def _estimates(readings: Sequence[_Readings], ends_s: Floats) -> Floats:
-    """(1 + _REPLICATES, n, _BINS) power of all GPUs over the mean iteration: of all data, and resampled."""
-    weights = np.geomspace(1e-4, 1.0, 5) * np.mean([len(each.power_w) for each in readings]) / _BINS
-    fits = [[_Deconvolution(each, ends_s, window_s) for each in readings] for window_s in WINDOWS_S]
-    errors = np.array([[sum(each.error(weight) for each in fit) for weight in weights] for fit in fits])
-    window, weight = np.unravel_index(int(errors.argmin()), errors.shape)
+def _result(
+    whole: JobWaiting, clock: _Clock, readings: Sequence[_Readings], aligned: _Aligned,
+    both: Sequence[Sequence[_Arrival]], doubt: float, traces: Mapping[str, pl.DataFrame], worth: float,
+) -> JobWaiting:
+    arrivals = both[0]
+    at_s, error_s = (np.array([getattr(each, name) for each in arrivals]) for name in ("at_s", "error_s"))
+    # The second best shape shows what the choice of the shape decides.
+    other_s = np.array([each.at_s for each in both[-1]]) - at_s
+    error_s = np.hypot(error_s, doubt * (other_s - np.median(other_s)))
+    if not aligned.synchronous:  # Then a late beginning looks like a late sensor.
+        delays_s = np.array([gpu.moved_s[-1] for gpu in aligned.gpus])
+        error_s = np.hypot(error_s, delays_s - np.median(delays_s))
+    # The last GPU is not the same one in every iteration. Its mean arrival is later than any mean arrival.
     rng = np.random.default_rng(0)
-    times = [np.ones(_BLOCKS)]
-    times += [np.bincount(rng.integers(0, _BLOCKS, _BLOCKS), minlength=_BLOCKS).astype(float)
-              for _ in range(_REPLICATES)]
-    return np.stack([[each.power_w(weights[weight], counts) for each in fits[window]] for counts in times])
+    random = rng.standard_normal((400, len(at_s)))
+    spread_s = float(np.median([each.jitter_s for each in arrivals]))
+    random *= spread_s / float((random.max(axis=1, keepdims=True) - random).std())
 
+    def barrier_s(moments_s: Array) -> Array:
+        return np.asarray((moments_s[..., None, :] + random).max(axis=-1).mean(axis=-1))
 
-def _compared(result: JobWaiting, traces: Mapping[str, pl.DataFrame], power_w: Floats) -> JobWaiting:
-    """The waits from the dips of all GPUs."""
-    dips, n = _dips(power_w[0]), len(result.gpus)
-    gpus = tuple(replace(gpu, power_w=tuple(row.tolist()), sm_clock_mhz=_clock_mhz(traces[gpu.uuid]))
-                 for gpu, row in zip(result.gpus, power_w[0], strict=True))
-    result = replace(result, gpus=gpus)
-    if dips is None:
-        return replace(result, reason="power does not fall while GPUs wait, so their waiting cannot be seen")
-    again = np.array([_dips(each, int(dips.end)).length for each in power_w[1:]])  # type: ignore[union-attr]
-    wait = dips.length - dips.length.min()
-    waits = again - again.min(1, keepdims=True)
-    last, second = np.argsort(dips.length)[:2]
-    leads = again[:, second] - again[:, last]
-    lead = float(dips.length[second] - dips.length[last])
-    iteration_s, errors = result.iteration_s, 1.96 * (waits - wait).std(0)
-    measured = []
-    for gpu, length, each, error in zip(gpus, dips.length, wait, errors, strict=True):
-        bins = (int(dips.end) - np.arange(round(_BINS * dips.length.min()), round(_BINS * length))) % _BINS
-        waits_w = float(np.mean(np.array(gpu.power_w)[bins])) if len(bins) else 0.0
-        measured.append(replace(
-            gpu, work_s=float(1.0 - length) * iteration_s, wait_s=float(each) * iteration_s,
-            wait_uncertainty_s=float(error) * iteration_s, wait_energy_j=float(each) * iteration_s * waits_w,
+    last_s = float(barrier_s(at_s))
+    wait_s = last_s - at_s
+    possible_s = at_s + error_s * rng.standard_normal((100, len(at_s)))
+    half_s = 2.1 * (barrier_s(possible_s)[:, None] - possible_s).std(axis=0)
+    half_s = np.hypot(half_s, last_s - at_s.max())
+    order = np.argsort(at_s)
+    slow, after = order[-1], order[-2]
+    lead_s = float(at_s[slow] - at_s[after])
+    lead_error_s = math.hypot(error_s[slow], error_s[after])
+    if 2.6 * lead_error_s > 3 * worth * clock.period_s:
+        return replace(whole, reason=(
+            f"the arrivals of GPUs differ by less than their uncertainty of {2000 * lead_error_s:.2g} ms"
         ))
-    result = replace(result, gpus=tuple(measured), known=True, cost_s=lead * iteration_s)
-    if n > 1 and lead - 1.96 * float(leads.std()) > NAMED:
-        return replace(result, straggler=gpus[last].uuid, reason=_cause(measured, int(last), traces))
-    return result
+    straggler, cost_s, reason = None, None, "no GPU is later than all others by more than it is uncertain"
+    if lead_s > max(2.6 * lead_error_s, worth * clock.period_s):
+        as_next_s = at_s.copy()
+        as_next_s[slow] = at_s[after]
+        straggler, cost_s = whole.gpus[slow].uuid, last_s - float(barrier_s(as_next_s))
+        reason = _cause(whole.gpus, int(slow), arrivals, lead_s, traces[straggler])
+    begin_s = min(float(gpu.edges_s[0]) for gpu in aligned.gpus)
+    gpus = []
+    for number, gpu in enumerate(whole.gpus):
+        shape, mean_w = aligned.gpus[number], readings[number].mean_w
+        middle_s = begin_s + (np.arange(48) + 0.5) / 48 * clock.period_s + shape.moved_s[-1]
+        level = np.searchsorted(shape.edges_s, shape.edges_s[0] + (middle_s - shape.edges_s[0]) % clock.period_s)
+        power_w = mean_w * shape.levels[level - 1]
+        gpus.append(replace(
+            gpu, work_s=float((at_s[number] - begin_s) % clock.period_s), wait_s=float(wait_s[number]),
+            wait_uncertainty_s=float(half_s[number]), power_w=tuple(map(float, power_w)),
+            wait_energy_j=float(wait_s[number]) * mean_w * arrivals[number].level,
+        ))
+    return replace(whole, gpus=tuple(gpus), straggler=straggler, cost_s=cost_s, known=True, reason=reason)
 
 
-def _clock_mhz(trace: pl.DataFrame) -> float | None:
-    """Mean SM clock while a GPU works."""
-    clock = trace.filter(pl.col("utilisation").fill_null(1.0) > 0)["sm_clock_mhz"].mean()
-    return None if clock is None else float(clock)  # type: ignore[arg-type]
-
-
-def _cause(gpus: Sequence[GpuWait], last: int, traces: Mapping[str, pl.DataFrame]) -> str:
-    """Why a GPU is the last, where its clock or its utilisation shows it."""
-    mine, others = gpus[last], [gpu for place, gpu in enumerate(gpus) if place != last]
-    clocks = [gpu.sm_clock_mhz for gpu in others if gpu.sm_clock_mhz]
-    trace = traces[mine.uuid]
-    if mine.sm_clock_mhz and clocks and mine.sm_clock_mhz < (1.0 - NAMED) * float(np.median(clocks)):
-        bits = int(np.bitwise_or.reduce(trace["throttle"].drop_nulls().to_numpy(), initial=0))
-        names = ", ".join(throttle_names(bits))
-        return (f"GPU {mine.index} runs at {mine.sm_clock_mhz:.0f} MHz, the others at {np.median(clocks):.0f} MHz"
-                + (f" ({names})" if names else ""))
-    used = [float(each["utilisation"].mean() or math.nan) for each in traces.values()]  # type: ignore[arg-type]
-    if used[last] < np.nanmedian(used) - NAMED:
-        return f"GPU {mine.index} is busy {100 * used[last]:.0f} % of the time, the others " \
-               f"{100 * float(np.nanmedian(used)):.0f} %: its data may come late"
-    return ""
+def _cause(
+    gpus: Sequence[GpuWait], slow: int, arrivals: Sequence[_Arrival], lead_s: float, trace: pl.DataFrame,
+) -> str:
+    """Why a GPU is late, in one sentence."""
+    who, clock_mhz = f"GPU {gpus[slow].index}", gpus[slow].sm_clock_mhz
+    others_mhz = [gpu.sm_clock_mhz for gpu in gpus if gpu is not gpus[slow] and gpu.sm_clock_mhz is not None]
+    if clock_mhz is not None and others_mhz and clock_mhz < 0.99 * float(np.median(others_mhz)):
+        bits = trace["throttle"].drop_nulls()
+        often = sum(1 << bit for bit in range(9) if len(bits) and ((bits.to_numpy() >> bit) & 1).mean() > 0.5)
+        limits = ", ".join(throttle_names(often))
+        return (f"{who} runs at {clock_mhz:,.0f} MHz, the others at {float(np.median(others_mhz)):,.0f} MHz"
+                + (f": {limits}" if limits else ""))
+    if arrivals[slow].late_s > lead_s / 2:
+        return f"{who} begins its work {1000 * arrivals[slow].late_s:.2g} ms after the others"
+    return f"{who} needs {1000 * lead_s:.2g} ms more than the others for the same work, at the same clock"

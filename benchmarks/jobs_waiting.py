@@ -1,0 +1,259 @@
+"""Who waits for whom, against generated jobs whose truth is known.
+
+    python -m benchmarks.jobs_waiting [--json FILE] [--quick]
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from workbench.jobs.waiting import waiting
+from workbench.simulation import sensors
+from workbench.simulation.machine import simulate
+from workbench.simulation.ranks import DataParallelJob
+from workbench.trace import SCHEMA
+
+Array = np.ndarray[Any, Any]
+
+# Refresh and averaging window of a power reading (s), power of idling and of work (W), clocks (MHz).
+CARDS = {
+    "A100": (0.101, 0.025, 60.0, 380.0, 1410.0),
+    "H100": (0.100, 0.025, 75.0, 640.0, 1980.0),
+    "V100": (0.020, 0.010, 40.0, 240.0, 1380.0),
+    "A40": (0.100, 0.100, 70.0, 280.0, 1740.0),
+    "RTX6000": (0.100, 0.100, 55.0, 250.0, 1800.0),
+    "RTX4090": (0.100, 0.100, 60.0, 400.0, 2600.0),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A generated training and its truth.
+
+    Attributes:
+        traces: By UUID.
+        ends_s: As the host marks them.
+        windows_s: Averaging window of each GPU's power readings.
+        wait_s: Mean wait of each GPU, by UUID.
+        wait_energy_j: Of each GPU per iteration.
+        straggler: UUID of the slow GPU; None where there is none.
+        cost_s: Time per iteration that it costs.
+    """
+
+    traces: dict[str, pl.DataFrame]
+    ends_s: Array
+    windows_s: dict[str, float]
+    wait_s: dict[str, float]
+    wait_energy_j: dict[str, float]
+    straggler: str | None
+    cost_s: float
+    iteration_s: float
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+def generate(
+    rng: np.random.Generator, card: str = "A100", gpus: int = 8, *, slower: float = 0.0, cause: str = "silicon",
+    wait: str = "spin", spin: float | None = None, period_s: float | None = None, duration_s: float = 60.0,
+    jitter: float = 0.003, common: float = 0.01, gap: float | None = None, transfer: float | None = None,
+    lag_s: float = 0.0, ahead: float | None = None,
+) -> Job:
+    """A data-parallel training on GPUs that wait for each other.
+
+    Args:
+        rng: Of everything that is random.
+        card: Of `CARDS`.
+        gpus: Their number.
+        slower: Time that the straggler costs, of the iteration.
+        cause: "silicon" stretches its work, "data" delays its beginning.
+        wait: "spin" or "block".
+        spin: Power of waiting between idling and work, 0..1; None: a random one.
+        period_s: Iteration without waiting; None: a random one.
+        duration_s: Of the traces.
+        jitter: Random part of each GPU's work in each iteration.
+        common: Random part that all GPUs share.
+        gap: Part of the iteration without work at its beginning; None: a random one.
+        transfer: Part of the iteration in which gradients are exchanged; None: a random one.
+        lag_s: Readings of each GPU are late by up to this.
+        ahead: The host's marks are early by this part of the iteration; None: a random one.
+    """
+    refresh_s, window_s, idle_w, busy_w, clock_mhz = CARDS[card]
+    period_s = period_s or float(np.exp(rng.uniform(np.log(0.15), np.log(1.5))))
+    gap = rng.choice([0.0, rng.uniform(0.02, 0.15)]) if gap is None else gap
+    transfer = rng.uniform(0.02, 0.15) if transfer is None else transfer
+    optimizer = rng.uniform(0.02, 0.08)
+    spin = rng.uniform(0.15, 0.6) if spin is None else spin
+    ahead = rng.uniform(0.0, 0.15) if ahead is None else ahead
+    work = 1.0 - gap - transfer - optimizer
+    count = int(duration_s / period_s) + 20
+    slow = int(rng.integers(gpus)) if slower else -1
+    factors = np.exp(rng.normal(0, 0.0015, gpus))  # clocks are the same, work differs by little
+    stretch = factors.copy()
+    late = np.zeros(gpus)
+    if slow >= 0:
+        rest = np.delete(factors, slow).max()
+        factors[slow] = stretch[slow] = rest
+        if cause == "silicon":
+            stretch[slow] = rest + slower / work
+        else:
+            late[slow] = slower
+    shared = np.exp(rng.normal(0, common, count))
+    own = shared * np.exp(rng.normal(0, jitter, (gpus, count)))
+    forward = rng.uniform(0.25, 0.4)
+    ratio = rng.uniform(0.85, 1.0)
+    begin = np.zeros(count + 1)
+    rows: list[list[tuple[Array, Array]]] = []
+    compute = period_s * work * stretch[:, None] * own  # (gpus, iterations)
+    head = period_s * (gap + late)[:, None] * np.exp(rng.normal(0, 0.02, (gpus, count)))
+    took = head + compute
+    latest = took.max(axis=0)
+    tail = period_s * (transfer + optimizer)
+    begin[1:] = np.cumsum(latest + tail)
+    begin += rng.uniform(0, 1)
+    waits = latest - took
+    traces, wait_s, energy_j, windows = {}, {}, {}, {}
+    slow_compute = latest.copy()
+    if slow >= 0:
+        mean_rest = np.delete(took, slow, axis=0)
+        as_next = took[slow] - slower * period_s * (shared if cause == "silicon" else 1.0)
+        slow_compute = np.maximum(mean_rest.max(axis=0), as_next)
+    cost_s = float((latest - slow_compute).mean())
+    for g in range(gpus):
+        gain, static = rng.normal(1, 0.03), rng.normal(1, 0.05)
+        low_w, high_w = idle_w * static, busy_w * gain
+        wait_w = low_w + (high_w - low_w) * spin * rng.normal(1, 0.05) if wait == "spin" else low_w
+        move_w = low_w + (high_w - low_w) * spin * rng.uniform(1.0, 1.3)
+        if cause == "silicon" and g == slow:
+            high_w *= 0.97
+        step_w = low_w + (high_w - low_w) * rng.uniform(0.7, 0.8)
+        pieces = [
+            (head[g], low_w), (compute[g] * forward, low_w + (high_w - low_w) * ratio),
+            (compute[g] * (1 - forward), high_w), (waits[g], wait_w),
+            (np.full(count, period_s * transfer), move_w), (np.full(count, period_s * optimizer), step_w),
+        ]
+        lengths = np.array([length for length, _ in pieces]).T.ravel()
+        levels = np.tile([level for _, level in pieces], count)
+        at = begin[0] + np.concatenate([[0.0], np.cumsum(lengths)])
+        # Power does not jump: it follows its level within some milliseconds.
+        fine = np.arange(at[0], at[-1], 0.0005)
+        level = levels[np.clip(np.searchsorted(at, fine, side="right") - 1, 0, len(levels) - 1)]
+        width = int(rng.integers(2, 8))
+        power = np.convolve(level, np.full(width, 1 / width), mode="same")
+        drift = 1 + 0.004 * np.sin(fine / rng.uniform(8, 30) + rng.uniform(0, 6))
+        joules = np.concatenate([[0.0], np.cumsum(power * drift) * 0.0005])
+        edges = np.append(fine, fine[-1] + 0.0005)
+        first, last = begin[0] + 2.0, begin[0] + 2.0 + duration_s
+        ticks = np.arange(first + rng.uniform(0, refresh_s), last, refresh_s * rng.normal(1, 2e-4))
+        ticks = ticks[ticks < edges[-1]]
+        late_s = rng.uniform(0, lag_s)
+        mean_w = np.interp(ticks - late_s, edges, joules) - np.interp(ticks - late_s - window_s, edges, joules)
+        reading = mean_w / window_s * (1 + rng.normal(0, 0.003, len(ticks)))
+        look = np.arange(first, last, 0.02 if refresh_s > 0.05 else refresh_s)
+        number = np.searchsorted(ticks, look, side="right") - 1
+        look, number = look[number >= 0], number[number >= 0]
+        idle = np.repeat([True, False, False, wait == "block", False, False], 1)
+        busy_s = np.concatenate([[0.0], np.cumsum(lengths * ~np.tile(idle, count))])
+        used = np.interp(look, at, busy_s) - np.interp(look - 1 / 6, at, busy_s)
+        uuid = f"GPU-{g}"
+        mhz = clock_mhz / (stretch[g] / factors[g])
+        frame = pl.DataFrame({
+            "time_s": look, "power_w": np.round(reading[number], 3),
+            "power_tick_s": (ticks + rng.normal(0, 0.0004, len(ticks)))[number],
+            "tick_s": ticks[number], "energy_j": np.interp(ticks, edges, joules)[number],
+            "utilisation": np.round(used * 6, 2), "sm_clock_mhz": np.full(len(look), float(15 * round(mhz / 15))),
+            "throttle": np.full(len(look), 0x20 if mhz < 0.99 * clock_mhz else 0, np.uint64),
+        })
+        missing = [pl.lit(None, SCHEMA[name]).alias(name) for name in SCHEMA if name not in frame.columns]
+        traces[uuid] = frame.with_columns(missing).select(list(SCHEMA)).cast(SCHEMA)  # type: ignore[arg-type]
+        windows[uuid], wait_s[uuid] = window_s, float(waits[g].mean())
+        energy_j[uuid] = float((waits[g] * wait_w).mean())
+    ends = begin[1:] - ahead * period_s + rng.normal(0, 0.0003, count)
+    ends = np.sort(ends[(ends > begin[0] + 2.0) & (ends < begin[0] + 2.0 + duration_s)])
+    about = dict(card=card, gpus=gpus, slower=slower, cause=cause, wait=wait, spin=spin, jitter=jitter, gap=gap,
+                 transfer=transfer, ahead=ahead)
+    return Job(
+        traces, ends, windows, wait_s, energy_j, f"GPU-{slow}" if slow >= 0 else None, cost_s,
+        float(np.diff(ends).mean()), about,
+    )
+
+
+def simulate_node(rng: np.random.Generator, card: str, gpus: int, *, slower: float = 0.0, **options: Any) -> Job:
+    """A job on a simulated node, with readings as its sensors refresh.
+
+    Args:
+        rng: Of everything that is random.
+        card: Of `CARDS`.
+        gpus: Their number.
+        slower: By which the straggler's work is longer.
+        options: Of `DataParallelJob`.
+    """
+    seed = int(rng.integers(1 << 30))
+    machine = simulate(f"{gpus}x{card}", stepped=True, seed=seed)
+    try:
+        workload, batch_size = [
+            ("imagenet", 64), ("imagenet", 128), ("imagenet", 256), ("squad", 8), ("squad", 32),
+            ("sentiment140", 64), ("cifar100", 2048),
+        ][int(rng.integers(7))]
+        slow = int(rng.integers(gpus))
+        straggler = (slow, 1 + slower) if slower else None
+        job = DataParallelJob(
+            workload, batch_size, gpu=range(gpus), machine=machine, seed=seed, iterations=100_000, evaluate=False,
+            straggler=straggler, **options,
+        )
+        for _ in job:
+            if machine.clock() > 66.0:
+                break
+        ends = np.array(job.marks)
+        first_s, last_s = ends[2], 65.0
+        ends = ends[(ends >= first_s) & (ends <= last_s)]
+        exchanges = [each for each in job.exchanges if first_s < each.end_s < last_s]
+        waits_s = np.array([each.wait_s for each in exchanges])
+        latest, after = np.argsort(waits_s.mean(axis=0))[:2]
+        cost_s = float(waits_s[:, after].mean() - waits_s[:, latest].mean())
+        period_s = float(np.diff(ends).mean())
+        traces, windows = {}, {}
+        for gpu in range(gpus):
+            state, update_s = machine.state, machine.state.card(gpu, "power_update_s")
+            tick_s = sensors.tick_s(state, gpu, first_s + 0.2, update_s) + update_s * np.arange(int(62 / update_s))
+            tick_s = tick_s[tick_s < last_s]
+            segments = [state.segment_at(gpu, at) for at in tick_s]
+            frame = pl.DataFrame({
+                "time_s": tick_s, "power_tick_s": tick_s,
+                "power_w": [sensors.power_w(state, gpu, at + 1e-6) for at in tick_s],
+                "sm_clock_mhz": [float(each.sm_clock_mhz) for each in segments],
+                "throttle": np.array([each.reasons for each in segments], np.uint64),
+            })
+            missing = [pl.lit(None, SCHEMA[name]).alias(name) for name in SCHEMA if name not in frame.columns]
+            traces[f"GPU-{gpu}"] = frame.with_columns(missing).select(list(SCHEMA)).cast(SCHEMA)
+            windows[f"GPU-{gpu}"] = state.card(gpu, "power_window_s")
+        names = list(traces)
+        energy = [each.wait_energy_j for each in exchanges if each.wait_energy_j]
+        return Job(
+            traces, ends, windows, dict(zip(names, waits_s.mean(axis=0).tolist(), strict=True)),
+            dict(zip(names, np.mean(energy, axis=0).tolist(), strict=True)),
+            names[latest] if cost_s > 0.005 * period_s else None, cost_s, period_s,
+            dict(card=card, gpus=gpus, slower=slower, workload=workload, **options),
+        )
+    finally:
+        machine.close()
+
+
+def score(job: Job) -> dict[str, Any]:
+    """What `waiting` says about a job, against its truth."""
+    started = time.process_time()
+    found = waiting(job.traces, job.ends_s, windows_s=job.windows_s)
+    took_s = time.process_time() - started
+    errors = [gpu.wait_s - job.wait_s[gpu.uuid] for gpu in found.gpus if gpu.wait_s is not None]
+    widths = [gpu.wait_uncertainty_s for gpu in found.gpus if gpu.wait_uncertainty_s is not None]
+    return {
+        **job.about, "iteration_s": job.iteration_s, "cost": job.cost_s / job.iteration_s, "known": found.known,
+        "true": job.straggler, "named": found.straggler, "reason": found.reason, "took_s": took_s,
+        "errors": [error / job.iteration_s for error in errors], "widths": [w / job.iteration_s for w in widths],
+        "energy": (found.energy_j or math.nan, sum(job.wait_energy_j.values())),
+    }
