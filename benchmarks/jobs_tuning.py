@@ -86,8 +86,8 @@ def run_job(
     )
     rng = random.Random(job["seed"])
 
-    def seen(traces: Any, ends_s: Any) -> Any:
-        return waiting(exact_traces(machine, float(ends_s[0]), float(ends_s[-1]), rng), ends_s)
+    def seen(traces: Any, ends_s: Any, **known: Any) -> Any:
+        return waiting(exact_traces(machine, float(ends_s[0]), float(ends_s[-1]), rng), ends_s, **known)
 
     tuner = Tuner(session.meter, model=False, max_slowdown=LIMIT) if tuned else None
     ends: list[float] = []

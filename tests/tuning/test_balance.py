@@ -52,7 +52,7 @@ def test_a_tuned_job_with_a_straggler(monkeypatch: pytest.MonkeyPatch, wrong: bo
     )
     looks = []
 
-    def true_waits(traces, ends_s):  # type: ignore[no-untyped-def]
+    def true_waits(traces, ends_s, windows_s):  # type: ignore[no-untyped-def]
         done = [each for each in job.exchanges if each.end_s and ends_s[0] < each.end_s < ends_s[-1]]
         waits_s = np.mean([each.wait_s for each in done], axis=0)
         clocks = [trace["sm_clock_mhz"].mean() for trace in traces.values()]
