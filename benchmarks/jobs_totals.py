@@ -33,7 +33,7 @@ from workbench.jobs.reading import read_job
 
 SIZES = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (3, 2), (4, 2))  # nodes, GPUs on each
 CARDS = ("V100", "A100", "A40", "H100", "RTX6000")
-TRIALS, SEED = 120, 7
+TRIALS, SEED = 250, 7
 LEAST, MOST = 0.92, 0.99  # of the coverage of a 95 % interval
 
 
