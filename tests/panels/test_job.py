@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -79,7 +80,7 @@ def test_a_rank_that_died_or_came_late_is_reported_first_and_listed() -> None:
     assert lines == ["⚠ 1 of 8 ranks died: rank 3 of node-a; the energy is counted",
                      "⚠ 1 of 8 ranks began late: rank 6 of node-a; the energy is counted"]
     details = model.details_html(job).replace("\N{NO-BREAK SPACE}", " ")
-    for text in ("died after 6.3 s", "late by 1.2 s", "344064 tokens", "6.939 ± 0.021 kJ", "1515 MHz", job.notes[0]):
+    for text in ("died after 6.3 s", "late by 1.2 s", "344064", "6.939 ± 0.021 kJ", "1515 MHz", job.notes[0]):
         assert text in details
     assert "clock" not in details.replace("SM clock", "")  # of nodes: there is one
 
@@ -96,7 +97,7 @@ def test_gpus_of_several_nodes_have_the_name_of_their_node_and_its_skew() -> Non
 def test_a_gpu_without_a_rank_is_listed_too() -> None:
     job = replace(made_job(), ranks=(Rank(0, "node-a", 7, ("GPU-0", "GPU-1")),))
     details = model.details_html(job).replace("\N{NO-BREAK SPACE}", " ")
-    assert "GPU 0, GPU 1" in details
+    assert re.search("0: .*, 1: ", details)
     assert details.count("<tr") == 1 + 1 + 6
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from .._html import table
-from ..logbook.quantities import as_columns, format_duration, format_energy, format_seconds
+from ..logbook.quantities import MINUS, as_columns, format_duration, format_energy, format_seconds
 from ..logbook.report import CARD, line
 from ..tariff import significant
 from .records import GpuWait, JobMeasurement, JobNode, JobWaiting, Rank
@@ -83,6 +83,18 @@ def who_waits(job: JobMeasurement) -> list[str]:
     return [] if job.waiting is None else [answer(job.waiting, names), *basis(job.waiting, names)]
 
 
+def wait_text(gpu: GpuWait, *, error: bool = True) -> str:
+    """How long a GPU waits, with its error, and what that costs; empty where it does not wait.
+
+    >>> wait_text(GpuWait("GPU-0", "V100", 0, 0.28, 0.021, 0.0011, 12.1))
+    '21.0 ± 1.1 ms, 12.1 J'
+    """
+    if not gpu.wait_s:
+        return ""
+    energy = "" if gpu.wait_energy_j is None else f", {format_energy(gpu.wait_energy_j, None)}"
+    return format_seconds(gpu.wait_s, gpu.wait_uncertainty_s if error else None) + energy
+
+
 def rank_table(job: JobMeasurement) -> Table:
     """A row for each rank, and for each GPU without one."""
     gpus = {gpu.uuid: (number, gpu) for number, gpu in enumerate(job.measurement.gpus)}
@@ -100,17 +112,32 @@ def rank_table(job: JobMeasurement) -> Table:
                 ", ".join(map(gpu_text, rank.gpus)) or "unknown",
                 "-" if rank.energy_j is None else format_energy(rank.energy_j, rank.energy_uncertainty_j),
                 format_duration(rank.ended_s - rank.started_s), str(rank.iterations),
-                *(done.get(name, "") for name in names), rank.outcome]
+                *(done.get(name, "") for name in names), *waiting(rank.gpus), _outcome(rank)]
+
+    waits = {} if job.waiting is None else {gpu.uuid: gpu for gpu in job.waiting.gpus}
+
+    def waiting(uuids: Sequence[str]) -> list[str]:
+        there = [waits[uuid] for uuid in uuids if uuid in waits]
+        clocks = [f"{gpu.sm_clock_mhz:.0f} MHz" for gpu in there if gpu.sm_clock_mhz is not None]
+        return [", ".join(dict.fromkeys(clocks)), "; ".join(filter(None, map(wait_text, there)))]
 
     used = {uuid for rank in job.ranks for uuid in rank.gpus}
     rows = [row(each) for each in job.ranks] + [
         ["none", nodes.get(uuid, "") * several, gpu_text(uuid),
-         format_energy(gpu.energy_j, gpu.energy_uncertainty_j), "", "", *("" for _ in names), ""]
+         format_energy(gpu.energy_j, gpu.energy_uncertainty_j), "", "", *("" for _ in names),
+         *waiting([uuid]), ""]
         for uuid, (_, gpu) in gpus.items() if uuid not in used
     ]
     if not job.ranks:
         rows = [["", *each[1:]] for each in rows]
-    return _filled(["rank", "node", "GPU", "energy", "time", "iterations", *names, "outcome"], rows)
+    heads = ["rank", "node", "GPU", "energy", "time", "iterations", *names, "SM clock", "waits", "outcome"]
+    return _filled(heads, rows)
+
+
+def _outcome(rank: Rank) -> str:
+    if rank.outcome == "died":
+        return f"died after {format_duration(rank.ended_s)}"
+    return f"late by {format_duration(rank.started_s)}" if rank.outcome == "late" else rank.outcome
 
 
 def node_table(job: JobMeasurement) -> Table:
@@ -118,7 +145,10 @@ def node_table(job: JobMeasurement) -> Table:
     def skew(node: JobNode) -> str:
         if node is job.nodes[0]:
             return "0 s (reference)"
-        return "unknown" if node.skew_s is None else format_seconds(node.skew_s, node.skew_uncertainty_s)
+        if node.skew_s is None:
+            return "unknown"
+        sign = MINUS if node.skew_s < 0 else "+"
+        return sign + format_seconds(abs(node.skew_s), node.skew_uncertainty_s)
 
     return _filled(["node", "GPUs", "energy", "time", "clock", "outcome"], [
         [each.name, str(len(each.measurement.gpus)),

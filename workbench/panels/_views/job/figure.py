@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....jobs.records import GpuWait, JobWaiting
-from ....jobs.report import GpuName
+from ....jobs.report import GpuName, wait_text
 from ....logbook.quantities import format_seconds
 from ..._core.svg import ROW, Frame, Pen, Picture
 from ..._core.theme import colour
-from .model import wait_text
 
 LANE = 22  # pixels of a lane with a name and a text in it
 MOST_LANES = 16  # more GPUs are sorted, and only the slowest and the fastest have lanes
