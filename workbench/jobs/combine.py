@@ -63,7 +63,7 @@ def _waiting(
     borders = borders[(borders >= start_s) & (borders <= end_s)]
     traces = {device.uuid: trace_of(meter.timeline(number, *within_s, window), start_s, end_s)
               for number, device in enumerate(meter.devices) if device.uuid in uuids}
-    return waiting(traces, borders, names={gpu.uuid: gpu.name for gpu in measurement.gpus},
+    return waiting(traces, borders.tolist(), names={gpu.uuid: gpu.name for gpu in measurement.gpus},
                    windows_s={device.uuid: device.power_window_s for device in meter.devices})
 
 
