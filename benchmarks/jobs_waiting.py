@@ -7,7 +7,7 @@ estimate does not know. A job has a straggler if one GPU costs more than 2 % of 
 GPU costs more than 0.5 %.
 
 straggler_right
-    Share of the jobs with a straggler in which it is named. Jobs that "cannot be told" count as not named.
+    Share of the jobs with a straggler in which it is named. Jobs with an unknown result count as not named.
 straggler_false
     Share of the jobs without one in which a GPU is named.
 straggler_wrong
@@ -76,7 +76,8 @@ class Job:
 
 def generate(
     rng: np.random.Generator, card: str = "A100", gpus: int = 8, *, slower: float = 0.0,
-    cause: str = "silicon", wait: str = "spin", spin: float | None = None, period_s: float | None = None, duration_s: float = 60.0,
+    cause: str = "silicon", wait: str = "spin", spin: float | None = None,
+    period_s: float | None = None, duration_s: float = 60.0,
     jitter: float = 0.003, common: float = 0.01, gap: float | None = None, transfer: float | None = None,
     lag_s: float = 0.0, ahead: float | None = None,
 ) -> Job:
@@ -221,7 +222,8 @@ def simulate_node(
         slow = int(rng.integers(gpus))
         straggler = (slow, 1 + slower) if slower else None
         job = DataParallelJob(
-            workload, batch_size, gpu=range(gpus), machine=machine, seed=seed, iterations=100_000, evaluate=False,
+            workload, batch_size, gpu=range(gpus), machine=machine, seed=seed, iterations=100_000,
+            evaluate=False,
             straggler=straggler, **options,
         )
         for _ in job:
@@ -262,7 +264,7 @@ def simulate_node(
 
 
 def score(job: Job) -> dict[str, Any]:
-    """What `waiting` says about a job, against its truth."""
+    """The result of `waiting` for a job, next to its truth."""
     started = time.process_time()
     found = waiting(job.traces, job.ends_s, windows_s=job.windows_s)
     took_s = time.process_time() - started

@@ -6,10 +6,10 @@ sensor's window, and iterations are no multiple of its refresh. So some hundred 
 more finely than one of them does.
 
 The power of a GPU over an iteration is modelled as levels with edges between them. Readings are then linear
-functions of the levels. All GPUs of a job do the same work, so their levels agree up to some percent, and
-their edges up to three shifts: of the beginning of the work, of its end, which is the arrival at the
-synchronisation, and of the edges after that, which all GPUs have at the same time. The last one is the delay
-of the sensor. A GPU's wait is the time from its arrival, without this delay, until the arrival of the last.
+functions of the levels. All GPUs of a job do the same work, so their levels agree up to some percent. Three
+shifts distinguish their edges: that of the beginning of the work, that of its end, and the delay of the
+sensor, which edges show that all GPUs have together. The end of the work is a GPU's arrival at the
+synchronisation. A GPU waits from its arrival until that of the last GPU. See docs/explanation/jobs.md.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 ALIKE, DELAY_S = 0.1, 0.005
 
 
-class _Readings(NamedTuple):
+class _PowerReadings(NamedTuple):
     """Power readings of one GPU, each a mean over a window."""
 
     begin_s: Array
@@ -54,7 +54,7 @@ class _Clock:
         # Of one iteration from 0.6 before an end, with a quarter more on both sides for other GPUs' shifts.
         self.places_s = (np.arange(-64, 321) / 256 - 0.6) * self.period_s
 
-    def passed(self, readings: _Readings, edges_s: Array) -> tuple[Array, Array]:
+    def passed(self, readings: _PowerReadings, edges_s: Array) -> tuple[Array, Array]:
         """Mean number of passed edges within each reading's window, (readings, edges), and its change with
         each edge (1/s).
         """
@@ -87,7 +87,7 @@ class _Fits(NamedTuple):
         return self.iterations * math.log(square) + parameters * math.log(self.iterations)
 
     @classmethod
-    def of(cls, clock: _Clock, readings: _Readings) -> _Fits:
+    def of(cls, clock: _Clock, readings: _PowerReadings) -> _Fits:
         # Only differences of columns count. Without the trend they do not grow with time.
         passed, _ = clock.passed(readings, clock.places_s)
         passed -= passed[:, :256].mean(axis=1, keepdims=True)
@@ -309,7 +309,7 @@ class _Arrival(NamedTuple):
     level: float  # of the power after it, in parts of the mean
 
 
-def _arrival(clock: _Clock, readings: _Readings, shape: _Shape, falls: Array) -> _Arrival:
+def _arrival(clock: _Clock, readings: _PowerReadings, shape: _Shape, falls: Array) -> _Arrival:
     passed, changes = clock.passed(readings, shape.edges_s)
     shares = np.column_stack([passed, np.ones(len(passed))]) @ _shares(len(shape.levels))
     steps = shape.levels - np.roll(shape.levels, 1)
@@ -349,7 +349,7 @@ def _arrival(clock: _Clock, readings: _Readings, shape: _Shape, falls: Array) ->
     return _Arrival(at_s, error_s, jitter_s, late_s, float(shape.levels[falls[-1]]))
 
 
-def _readings(trace: pl.DataFrame, clock: _Clock, window_s: float | None) -> _Readings | None:
+def _readings(trace: pl.DataFrame, clock: _Clock, window_s: float | None) -> _PowerReadings | None:
     """Readings within iterations of usual length; None: there are too few."""
     known = trace.drop_nulls(["time_s", "power_w"])
     rows = known.select("time_s", "power_w", "power_tick_s").to_numpy()
@@ -370,7 +370,7 @@ def _readings(trace: pl.DataFrame, clock: _Clock, window_s: float | None) -> _Re
     if usual.sum() < 100:
         return None
     mean_w = float(power_w[usual].mean())
-    return _Readings(begin_s[usual], tick_s[usual], power_w[usual] / mean_w, mean_w)
+    return _PowerReadings(begin_s[usual], tick_s[usual], power_w[usual] / mean_w, mean_w)
 
 
 def waiting(
@@ -430,7 +430,7 @@ def waiting_in_rows(
     return waiting({uuid: as_trace(each) for uuid, each in rows.items()}, ends_s, windows_s=windows_s)
 
 
-def _hidden_s(readings: _Readings, clock: _Clock) -> float:
+def _hidden_s(readings: _PowerReadings, clock: _Clock) -> float:
     """The longest part of an iteration within which no window of the sensor begins, ends or lies."""
     since_s = np.sort(readings.end_s - clock.ends_s[np.searchsorted(clock.ends_s, readings.end_s) - 1])
     gap_s = max(float(np.diff(since_s).max()), clock.period_s - float(since_s[-1] - since_s[0]))
@@ -443,7 +443,7 @@ def _mean_mhz(trace: pl.DataFrame, ends_s: Array) -> float | None:
 
 
 def _result(
-    whole: JobWaiting, clock: _Clock, readings: Sequence[_Readings], aligned: _Aligned,
+    whole: JobWaiting, clock: _Clock, readings: Sequence[_PowerReadings], aligned: _Aligned,
     both: Sequence[Sequence[_Arrival]], doubt: float, traces: Mapping[str, pl.DataFrame], worth: float,
 ) -> JobWaiting:
     arrivals = both[0]
