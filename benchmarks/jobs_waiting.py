@@ -1,11 +1,25 @@
 """Who waits for whom, against generated jobs whose truth is known.
 
     python -m benchmarks.jobs_waiting [--json FILE] [--quick]
+
+Two generators make the jobs: `generate` here, and simulated nodes (`simulate_node`), whose equations the
+estimate does not know. A job has a straggler if one GPU costs more than 2 % of an iteration, and none if no
+GPU costs more than 0.5 %.
+
+straggler_right
+    Share of the jobs with a straggler in which it is named. Jobs with an unknown result count as not named.
+straggler_false
+    Share of the jobs without one in which a GPU is named.
+straggler_wrong
+    Share of the jobs with a straggler in which another GPU is named.
+wait_covered
+    Share of the GPUs' mean waits within their 95 % interval.
+unknown_share
+    Share of the jobs of which it is reported that the data do not show who waits.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +27,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from benchmarks.common import arguments, finish, table
 from workbench.jobs.waiting import waiting
 from workbench.simulation import sensors
 from workbench.simulation.machine import simulate
@@ -20,6 +35,7 @@ from workbench.simulation.ranks import DataParallelJob
 from workbench.trace import SCHEMA
 
 Array = np.ndarray[Any, Any]
+SEED = 100_000  # of the first scored job; other seeds are for development
 
 # Refresh and averaging window of a power reading (s), power of idling and of work (W), clocks (MHz).
 CARDS = {
@@ -58,8 +74,9 @@ class Job:
 
 
 def generate(
-    rng: np.random.Generator, card: str = "A100", gpus: int = 8, *, slower: float = 0.0, cause: str = "silicon",
-    wait: str = "spin", spin: float | None = None, period_s: float | None = None, duration_s: float = 60.0,
+    rng: np.random.Generator, card: str = "A100", gpus: int = 8, *, slower: float = 0.0,
+    cause: str = "silicon", wait: str = "spin", spin: float | None = None,
+    period_s: float | None = None, duration_s: float = 60.0,
     jitter: float = 0.003, common: float = 0.01, gap: float | None = None, transfer: float | None = None,
     lag_s: float = 0.0, ahead: float | None = None,
 ) -> Job:
@@ -107,7 +124,6 @@ def generate(
     forward = rng.uniform(0.25, 0.4)
     ratio = rng.uniform(0.85, 1.0)
     begin = np.zeros(count + 1)
-    rows: list[list[tuple[Array, Array]]] = []
     compute = period_s * work * stretch[:, None] * own  # (gpus, iterations)
     head = period_s * (gap + late)[:, None] * np.exp(rng.normal(0, 0.02, (gpus, count)))
     took = head + compute
@@ -151,8 +167,9 @@ def generate(
         ticks = np.arange(first + rng.uniform(0, refresh_s), last, refresh_s * rng.normal(1, 2e-4))
         ticks = ticks[ticks < edges[-1]]
         late_s = rng.uniform(0, lag_s)
-        mean_w = np.interp(ticks - late_s, edges, joules) - np.interp(ticks - late_s - window_s, edges, joules)
-        reading = mean_w / window_s * (1 + rng.normal(0, 0.003, len(ticks)))
+        read_j = np.interp(ticks - late_s, edges, joules)
+        read_j -= np.interp(ticks - late_s - window_s, edges, joules)
+        reading = read_j / window_s * (1 + rng.normal(0, 0.003, len(ticks)))
         look = np.arange(first, last, 0.02 if refresh_s > 0.05 else refresh_s)
         number = np.searchsorted(ticks, look, side="right") - 1
         look, number = look[number >= 0], number[number >= 0]
@@ -165,7 +182,8 @@ def generate(
             "time_s": look, "power_w": np.round(reading[number], 3),
             "power_tick_s": (ticks + rng.normal(0, 0.0004, len(ticks)))[number],
             "tick_s": ticks[number], "energy_j": np.interp(ticks, edges, joules)[number],
-            "utilisation": np.round(used * 6, 2), "sm_clock_mhz": np.full(len(look), float(15 * round(mhz / 15))),
+            "utilisation": np.round(used * 6, 2),
+            "sm_clock_mhz": np.full(len(look), float(15 * round(mhz / 15))),
             "throttle": np.full(len(look), 0x20 if mhz < 0.99 * clock_mhz else 0, np.uint64),
         })
         missing = [pl.lit(None, SCHEMA[name]).alias(name) for name in SCHEMA if name not in frame.columns]
@@ -174,15 +192,16 @@ def generate(
         energy_j[uuid] = float((waits[g] * wait_w).mean())
     ends = begin[1:] - ahead * period_s + rng.normal(0, 0.0003, count)
     ends = np.sort(ends[(ends > begin[0] + 2.0) & (ends < begin[0] + 2.0 + duration_s)])
-    about = dict(card=card, gpus=gpus, slower=slower, cause=cause, wait=wait, spin=spin, jitter=jitter, gap=gap,
-                 transfer=transfer, ahead=ahead)
+    about = {"card": card, "gpus": gpus, "slower": slower, "cause": cause, "wait": wait}
+    straggler = f"GPU-{slow}" if slow >= 0 else None
     return Job(
-        traces, ends, windows, wait_s, energy_j, f"GPU-{slow}" if slow >= 0 else None, cost_s,
-        float(np.diff(ends).mean()), about,
+        traces, ends, windows, wait_s, energy_j, straggler, cost_s, float(np.diff(ends).mean()), about
     )
 
 
-def simulate_node(rng: np.random.Generator, card: str, gpus: int, *, slower: float = 0.0, **options: Any) -> Job:
+def simulate_node(
+    rng: np.random.Generator, card: str, gpus: int, *, slower: float = 0.0, **options: Any
+) -> Job:
     """A job on a simulated node, with readings as its sensors refresh.
 
     Args:
@@ -202,7 +221,8 @@ def simulate_node(rng: np.random.Generator, card: str, gpus: int, *, slower: flo
         slow = int(rng.integers(gpus))
         straggler = (slow, 1 + slower) if slower else None
         job = DataParallelJob(
-            workload, batch_size, gpu=range(gpus), machine=machine, seed=seed, iterations=100_000, evaluate=False,
+            workload, batch_size, gpu=range(gpus), machine=machine, seed=seed, iterations=100_000,
+            evaluate=False,
             straggler=straggler, **options,
         )
         for _ in job:
@@ -219,8 +239,7 @@ def simulate_node(rng: np.random.Generator, card: str, gpus: int, *, slower: flo
         traces, windows = {}, {}
         for gpu in range(gpus):
             state, update_s = machine.state, machine.state.card(gpu, "power_update_s")
-            tick_s = sensors.tick_s(state, gpu, first_s + 0.2, update_s) + update_s * np.arange(int(62 / update_s))
-            tick_s = tick_s[tick_s < last_s]
+            tick_s = np.arange(sensors.tick_s(state, gpu, first_s + 0.2, update_s), last_s, update_s)
             segments = [state.segment_at(gpu, at) for at in tick_s]
             frame = pl.DataFrame({
                 "time_s": tick_s, "power_tick_s": tick_s,
@@ -237,22 +256,85 @@ def simulate_node(rng: np.random.Generator, card: str, gpus: int, *, slower: flo
             traces, ends, windows, dict(zip(names, waits_s.mean(axis=0).tolist(), strict=True)),
             dict(zip(names, np.mean(energy, axis=0).tolist(), strict=True)),
             names[latest] if cost_s > 0.005 * period_s else None, cost_s, period_s,
-            dict(card=card, gpus=gpus, slower=slower, workload=workload, **options),
+            {"card": card, "gpus": gpus, "slower": slower, "workload": workload, **options},
         )
     finally:
         machine.close()
 
 
 def score(job: Job) -> dict[str, Any]:
-    """What `waiting` says about a job, against its truth."""
+    """The result of `waiting` for a job, next to its truth."""
     started = time.process_time()
     found = waiting(job.traces, job.ends_s, windows_s=job.windows_s)
     took_s = time.process_time() - started
     errors = [gpu.wait_s - job.wait_s[gpu.uuid] for gpu in found.gpus if gpu.wait_s is not None]
     widths = [gpu.wait_uncertainty_s for gpu in found.gpus if gpu.wait_uncertainty_s is not None]
     return {
-        **job.about, "iteration_s": job.iteration_s, "cost": job.cost_s / job.iteration_s, "known": found.known,
-        "true": job.straggler, "named": found.straggler, "reason": found.reason, "took_s": took_s,
-        "errors": [error / job.iteration_s for error in errors], "widths": [w / job.iteration_s for w in widths],
-        "energy": (found.energy_j or math.nan, sum(job.wait_energy_j.values())),
+        **job.about, "iteration_s": job.iteration_s, "cost": job.cost_s / job.iteration_s,
+        "known": found.known, "true": job.straggler, "named": found.straggler, "reason": found.reason,
+        "errors": [error / job.iteration_s for error in errors], "took_s": took_s,
+        "widths": [width / job.iteration_s for width in widths],
     }
+
+
+def random_job(seed: int, source: str) -> Job:
+    """A job of the benchmark: card, GPUs, straggler, cause and waiting are random."""
+    rng = np.random.default_rng(seed)
+    gpus, slower = int(rng.choice([2, 4, 8])), float(rng.choice([0, 0, 0.01, 0.02, 0.03, 0.05, 0.1]))
+    wait, random = str(rng.choice(["spin", "spin", "block"])), float(rng.choice([0.003, 0.01]))
+    card, late = str(rng.choice(list(CARDS))), bool(rng.integers(2))
+    if source == "node":
+        card = "A40" if card == "RTX4090" else card
+        cause = "data" if late else "clock"
+        return simulate_node(rng, card, gpus, slower=slower, cause=cause, wait=wait, imbalance=random)
+    cause, lag_s = "data" if late else "silicon", float(rng.choice([0.0, 0.005]))
+    return generate(rng, card, gpus, slower=slower, cause=cause, wait=wait, jitter=random, lag_s=lag_s)
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of scored jobs."""
+    costly = [row for row in rows if row["cost"] > 0.02]
+    none = [row for row in rows if row["cost"] < 0.005]
+    held = [
+        abs(error) <= width for row in rows for error, width in zip(row["errors"], row["widths"], strict=True)
+    ]
+
+    def share(hits: Sequence[bool]) -> float | None:
+        return float(np.mean(hits)) if hits else None
+
+    return {
+        "jobs": len(rows), "with_straggler": len(costly), "without": len(none),
+        "straggler_right": share([row["named"] == row["true"] for row in costly]),
+        "straggler_false": share([row["named"] is not None for row in none]),
+        "straggler_wrong": share([row["named"] not in (None, row["true"]) for row in costly]),
+        "wait_covered": share(held), "unknown_share": share([not row["known"] for row in rows]),
+        "error": float(np.median([abs(error) for row in rows for error in row["errors"]])),
+        "seconds_8_gpus": float(np.mean([row["took_s"] for row in rows if row["gpus"] == 8])),
+    }
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """The figures over jobs of both generators, and of each."""
+    count = 10 if quick else 100
+    rows = {
+        source: [score(random_job(seed, source)) for seed in range(SEED, SEED + count)]
+        for source in ("generated", "node")
+    }
+    both = [row for each in rows.values() for row in each]
+    parts = {source: summary(each) for source, each in rows.items()}
+    cards = {card: summary(each) for card in CARDS if (each := [row for row in both if row["card"] == card])}
+    return {**summary(both), "by_source": parts, "by_card": cards}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    options = arguments("Who waits for whom, against jobs whose truth is known.", argv)
+    result = run(options.quick)
+    parts = {"all": result, **result["by_source"], **result["by_card"]}
+    heads = ("jobs", "with_straggler", "straggler_right", "straggler_wrong", "without", "straggler_false",
+             "wait_covered", "unknown_share", "error", "seconds_8_gpus")
+    print(table(("", *heads), [(name, *(part[head] for head in heads)) for name, part in parts.items()]))
+    finish(result, options.json)
+
+
+if __name__ == "__main__":
+    main()

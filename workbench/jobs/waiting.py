@@ -6,10 +6,10 @@ sensor's window, and iterations are no multiple of its refresh. So some hundred 
 more finely than one of them does.
 
 The power of a GPU over an iteration is modelled as levels with edges between them. Readings are then linear
-functions of the levels. All GPUs of a job do the same work, so their levels agree up to some percent, and
-their edges up to three shifts: of the beginning of the work, of its end, which is the arrival at the
-synchronisation, and of the edges after that, which all GPUs have at the same time. The last one is the delay
-of the sensor. A GPU's wait is the time from its arrival, without this delay, until the arrival of the last.
+functions of the levels. All GPUs of a job do the same work, so their levels agree up to some percent. Three
+shifts distinguish their edges: that of the beginning of the work, that of its end, and the delay of the
+sensor, which edges show that all GPUs have together. The end of the work is a GPU's arrival at the
+synchronisation. A GPU waits from its arrival until that of the last GPU. See docs/explanation/jobs.md.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from ..measurement.recorder import as_trace
 from ..records import throttle_names
 from .records import GpuWait, JobWaiting
 
@@ -32,7 +33,7 @@ Array = np.ndarray[Any, Any]
 ALIKE, DELAY_S = 0.1, 0.005
 
 
-class _Readings(NamedTuple):
+class _PowerReadings(NamedTuple):
     """Power readings of one GPU, each a mean over a window."""
 
     begin_s: Array
@@ -53,7 +54,7 @@ class _Clock:
         # Of one iteration from 0.6 before an end, with a quarter more on both sides for other GPUs' shifts.
         self.places_s = (np.arange(-64, 321) / 256 - 0.6) * self.period_s
 
-    def passed(self, readings: _Readings, edges_s: Array) -> tuple[Array, Array]:
+    def passed(self, readings: _PowerReadings, edges_s: Array) -> tuple[Array, Array]:
         """Mean number of passed edges within each reading's window, (readings, edges), and its change with
         each edge (1/s).
         """
@@ -68,8 +69,8 @@ class _Clock:
 
 
 class _Fits(NamedTuple):
-    """Products of readings and of passed edges at `_Clock.places_s`, from which shapes are fitted: means over all
-    readings.
+    """Products of readings and of passed edges at `_Clock.places_s`, from which shapes are fitted: means over
+    all readings.
     """
 
     period_s: float
@@ -77,24 +78,24 @@ class _Fits(NamedTuple):
     products: Array  # (places + 1, places + 1), of passed edges without their trend; the last is the constant
     right: Array  # (places + 1,), with the readings
     square: float  # of the readings
-    count: int  # of iterations that are independent of each other
+    iterations: int  # that are independent of each other
 
     def score(self, square: float, parameters: int) -> float:
         """Bayesian information criterion: less is better. Iterations differ, so that the readings of one are
         not independent.
         """
-        return self.count * math.log(square) + parameters * math.log(self.count)
+        return self.iterations * math.log(square) + parameters * math.log(self.iterations)
 
     @classmethod
-    def of(cls, clock: _Clock, readings: _Readings) -> _Fits:
+    def of(cls, clock: _Clock, readings: _PowerReadings) -> _Fits:
         # Only differences of columns count. Without the trend they do not grow with time.
         passed, _ = clock.passed(readings, clock.places_s)
         passed -= passed[:, :256].mean(axis=1, keepdims=True)
         columns, power = np.column_stack([passed, np.ones(len(passed))]), readings.power
         square = float(power @ power) / len(power)
         products, right = columns.T @ columns / len(power), columns.T @ power / len(power)
-        count = min(len(clock.ends_s) - 7, len(power))
-        return cls(clock.period_s, clock.places_s, products, right, square, count)
+        iterations = min(len(clock.ends_s) - 7, len(power))
+        return cls(clock.period_s, clock.places_s, products, right, square, iterations)
 
     def between(self, edges_s: Array) -> tuple[Array, Array]:
         """The place before each edge, and how far the edge is on its way to the next place."""
@@ -192,15 +193,16 @@ def _own(fits: _Fits) -> _Shape | None:
             break
         if shape.score < least:
             best, least = shape, shape.score
-        inside = (coarse_s > shape.edges_s[-1] - fits.period_s) & (coarse_s < shape.edges_s[0] + fits.period_s)
-        sets_s = np.column_stack([np.tile(shape.edges_s, (inside.sum(), 1)), coarse_s[inside]])
+        low_s, high_s = shape.edges_s[-1] - fits.period_s, shape.edges_s[0] + fits.period_s
+        added_s = coarse_s[(coarse_s > low_s) & (coarse_s < high_s)]
+        sets_s = np.column_stack([np.tile(shape.edges_s, (len(added_s), 1)), added_s])
         sets_s.sort(axis=1)
     return best
 
 
-def _parts(shape: _Shape, period_s: float) -> list[tuple[Array, Array]]:
-    """Possible readings of a shape: the edges at which the work ends, and how each edge follows from the
-    shifts of the work's beginning, its end, and all after that (edges, 3).
+def _parts(shape: _Shape, period_s: float) -> list[tuple[int, Array, Array]]:
+    """Possible readings of a shape: the edge at which the work begins, those at which it ends, and how each
+    edge follows from the shifts of the work's beginning, its end, and all after that (edges, 3).
     """
     count = len(shape.levels)
     lengths_s = np.diff(np.append(shape.edges_s, shape.edges_s[0] + period_s))
@@ -223,7 +225,7 @@ def _parts(shape: _Shape, period_s: float) -> list[tuple[Array, Array]]:
             since_s = (shape.edges_s[work] - shape.edges_s[work[0]]) % period_s
             ways[work, 1] = since_s / since_s[-1]
             ways[work, 0] = 1 - ways[work, 1]
-            found.append((order[first : last + 1], ways))
+            found.append((int(order[start]), order[first : last + 1], ways))
     return found
 
 
@@ -231,7 +233,8 @@ class _Aligned(NamedTuple):
     """The shapes of all GPUs as shifted ones of one of them."""
 
     shape: _Shape
-    falls: Array  # edges at which the work ends
+    rise: int  # edge at which the work begins
+    falls: Array  # edges at which it ends
     synchronous: bool  # whether there are edges between the arrival and the beginning of the work
     gpus: list[_Shape]
     score: float
@@ -241,10 +244,10 @@ def _align(fits: Sequence[_Fits], shape: _Shape | None) -> list[_Aligned]:
     """The best alignment of all GPUs to a shape; none where the shape has no end of work."""
     if shape is None:
         return []
-    noise = shape.square / fits[0].count
+    noise = shape.square / fits[0].iterations
     even_s = np.linspace(-0.2, 0.2, 21) * fits[0].period_s
     found = []
-    for falls, ways in _parts(shape, fits[0].period_s):
+    for rise, falls, ways in _parts(shape, fits[0].period_s):
         # Most GPUs begin their work together; a late beginning has to be worth its parameter.
         together = np.column_stack([ways[:, 1], ways[:, 0] + ways[:, 2]])
         gpus = []
@@ -256,8 +259,8 @@ def _align(fits: Sequence[_Fits], shape: _Shape | None) -> list[_Aligned]:
                 choice.append(_search(each, start_s, shape, one, noise / ALIKE**2, noise / DELAY_S**2))
             gpus.append(min(choice, key=lambda tried: tried.score))
         # In doubt the work begins at the last rise before it.
-        score = sum(gpu.score for gpu in gpus) - np.count_nonzero(ways[:, 2]) * math.log(fits[0].count)
-        found.append(_Aligned(shape, falls, bool(ways[:, 2].any()), gpus, score))
+        score = sum(gpu.score for gpu in gpus) - np.count_nonzero(ways[:, 2]) * math.log(fits[0].iterations)
+        found.append(_Aligned(shape, rise, falls, bool(ways[:, 2].any()), gpus, score))
     best = sorted(found, key=lambda each: each.score)[:1]
     return [each._replace(score=sum(gpu.score for gpu in each.gpus)) for each in best]
 
@@ -273,7 +276,8 @@ def _pooled(fits: Sequence[_Fits], aligned: _Aligned) -> _Fits:
         products, right = products + moved[0], right + moved[1]
     gpus = len(fits)
     square = sum(each.square for each in fits) / gpus
-    return _Fits(period_s, places_s, products / gpus, right / gpus, square, fits[0].count * max(gpus // 2, 1))
+    iterations = fits[0].iterations * max(gpus // 2, 1)
+    return _Fits(period_s, places_s, products / gpus, right / gpus, square, iterations)
 
 
 def _shapes(fits: Sequence[_Fits]) -> list[_Aligned]:
@@ -305,19 +309,25 @@ class _Arrival(NamedTuple):
     level: float  # of the power after it, in parts of the mean
 
 
-def _arrival(clock: _Clock, readings: _Readings, shape: _Shape, falls: Array) -> _Arrival:
+def _arrival(clock: _Clock, readings: _PowerReadings, shape: _Shape, falls: Array) -> _Arrival:
     passed, changes = clock.passed(readings, shape.edges_s)
     shares = np.column_stack([passed, np.ones(len(passed))]) @ _shares(len(shape.levels))
     steps = shape.levels - np.roll(shape.levels, 1)
     slopes = np.column_stack([shares, changes * steps @ shape.ways])
     left = readings.power - shares @ shape.levels
-    # Errors of neighbouring readings are not independent: 20 parts of the time are (sandwich estimate).
     levels, shifts = len(shape.levels), shape.ways.shape[1]
     noise = float(left @ left) / (len(clock.ends_s) - 7)
     prior = noise * np.array([ALIKE**-2] * levels + [0.0] * (shifts - 1) + [DELAY_S**-2])
-    scores = np.array([part.sum(axis=0) for part in np.array_split(slopes * left[:, None], 20)])
     bread = np.linalg.pinv(slopes.T @ slopes + np.diag(prior))
-    errors = bread @ (scores.T @ scores * 20 / 19 + np.diag(prior * noise)) @ bread
+    # Errors that are near in time are alike, and so are those at the same part of the iteration, where the
+    # shape is wrong: the sandwich estimate for two ways (Cameron, Gelbach and Miller, 2011).
+    middle_s = (readings.end_s + readings.begin_s) / 2 - shape.moved_s[-1]
+    after_s = middle_s - clock.ends_s[np.searchsorted(clock.ends_s, middle_s) - 1]
+    scores, meat = slopes * left[:, None], np.diag(prior * noise)
+    for order in (np.arange(len(left)), np.argsort(after_s)):
+        parts = np.array([part.sum(axis=0) for part in np.array_split(scores[order], 20)])
+        meat = meat + parts.T @ parts * 20 / 19
+    errors = bread @ meat @ bread
     # Where a fall has several steps, its middle.
     parts = steps[falls] / steps[falls].sum()
     edges_s = shape.edges_s[falls]
@@ -328,11 +338,10 @@ def _arrival(clock: _Clock, readings: _Readings, shape: _Shape, falls: Array) ->
     error_s = math.sqrt(float(way @ errors[levels:, levels:] @ way))
     # Where the arrival changes by a time d, readings around it change by the fall's height times d / window.
     window_s = float(np.median(readings.end_s - readings.begin_s))
-    since_s = (readings.end_s + readings.begin_s) / 2 - at_s - shape.moved_s[-1]
-    since_s -= clock.ends_s[np.searchsorted(clock.ends_s, since_s + clock.period_s / 2) - 1]
     range_s = window_s / 2 + clock.period_s / 8
-    near = np.abs(since_s) < range_s
-    excess = float(np.mean(left[near] ** 2) - np.mean(left[~near] ** 2)) if 0 < near.sum() < len(near) else 0.0
+    near = np.abs((after_s - at_s + clock.period_s / 2) % clock.period_s - clock.period_s / 2) < range_s
+    squares = np.array([np.mean(left[part] ** 2) if part.any() else 0.0 for part in (near, ~near)])
+    excess = float(squares[0] - squares[1])
     spread_s = max(2 * range_s * excess / float(steps[falls].sum()) ** 2, 1e-12)
     root = math.sqrt(math.pi)
     jitter_s = 2 * window_s / (math.sqrt(math.pi + 4 * window_s / spread_s) - root)
@@ -340,7 +349,7 @@ def _arrival(clock: _Clock, readings: _Readings, shape: _Shape, falls: Array) ->
     return _Arrival(at_s, error_s, jitter_s, late_s, float(shape.levels[falls[-1]]))
 
 
-def _readings(trace: pl.DataFrame, clock: _Clock, window_s: float | None) -> _Readings | None:
+def _readings(trace: pl.DataFrame, clock: _Clock, window_s: float | None) -> _PowerReadings | None:
     """Readings within iterations of usual length; None: there are too few."""
     known = trace.drop_nulls(["time_s", "power_w"])
     rows = known.select("time_s", "power_w", "power_tick_s").to_numpy()
@@ -361,7 +370,7 @@ def _readings(trace: pl.DataFrame, clock: _Clock, window_s: float | None) -> _Re
     if usual.sum() < 100:
         return None
     mean_w = float(power_w[usual].mean())
-    return _Readings(begin_s[usual], tick_s[usual], power_w[usual] / mean_w, mean_w)
+    return _PowerReadings(begin_s[usual], tick_s[usual], power_w[usual] / mean_w, mean_w)
 
 
 def waiting(
@@ -379,6 +388,10 @@ def waiting(
         worth: Part of an iteration's time; a GPU that costs less is no straggler.
     """
     ends = np.unique(np.asarray(ends_s, dtype=np.float64))
+    looks_s = [trace["time_s"] for trace in traces.values() if trace.height]
+    if len(looks_s) < max(len(traces), 2):
+        return JobWaiting(math.nan, math.nan, 0, reason="the power of a second GPU was not recorded")
+    ends = ends[(ends >= max(each[0] for each in looks_s)) & (ends <= min(each[-1] for each in looks_s))]
     if len(ends) < 21:
         return JobWaiting(math.nan, math.nan, 0, reason=f"{len(ends)} iterations are too few; 20 are needed")
     clock = _Clock(ends)
@@ -393,11 +406,12 @@ def waiting(
     )
     found = {uuid: _readings(trace, clock, (windows_s or {}).get(uuid)) for uuid, trace in traces.items()}
     readings = [each for each in found.values() if each is not None]
-    if len(readings) < max(len(traces), 2):
-        return replace(whole, reason="fewer than two GPUs, or too few power readings of one of them")
+    if len(readings) < len(traces):
+        return replace(whole, reason="a GPU has fewer than 100 power readings")
     if any(_hidden_s(each, clock) > 2 * worth * clock.period_s for each in readings):
-        return replace(whole, reason="the iterations are in phase with the refresh of the power sensor, so that "
-                       "it always shows the same parts of an iteration")
+        return replace(whole, reason=(
+            "the iterations are in phase with the power sensor, which always shows the same parts of them"
+        ))
     alignments = _shapes([_Fits.of(clock, each) for each in readings])
     if not alignments:
         return replace(whole, reason="the power of waiting GPUs does not differ from that of working ones")
@@ -409,7 +423,14 @@ def waiting(
     return _result(whole, clock, readings, alignments[0], arrivals, doubt, traces, worth)
 
 
-def _hidden_s(readings: _Readings, clock: _Clock) -> float:
+def waiting_in_rows(
+    rows: Mapping[str, Array], ends_s: Sequence[float], *, windows_s: Mapping[str, float] | None = None
+) -> JobWaiting:
+    """`waiting` in a recorder's latest rows of each GPU (`Recorder.rows`), by UUID; a minute is enough."""
+    return waiting({uuid: as_trace(each) for uuid, each in rows.items()}, ends_s, windows_s=windows_s)
+
+
+def _hidden_s(readings: _PowerReadings, clock: _Clock) -> float:
     """The longest part of an iteration within which no window of the sensor begins, ends or lies."""
     since_s = np.sort(readings.end_s - clock.ends_s[np.searchsorted(clock.ends_s, readings.end_s) - 1])
     gap_s = max(float(np.diff(since_s).max()), clock.period_s - float(since_s[-1] - since_s[0]))
@@ -422,7 +443,7 @@ def _mean_mhz(trace: pl.DataFrame, ends_s: Array) -> float | None:
 
 
 def _result(
-    whole: JobWaiting, clock: _Clock, readings: Sequence[_Readings], aligned: _Aligned,
+    whole: JobWaiting, clock: _Clock, readings: Sequence[_PowerReadings], aligned: _Aligned,
     both: Sequence[Sequence[_Arrival]], doubt: float, traces: Mapping[str, pl.DataFrame], worth: float,
 ) -> JobWaiting:
     arrivals = both[0]
@@ -451,25 +472,26 @@ def _result(
     slow, after = order[-1], order[-2]
     lead_s = float(at_s[slow] - at_s[after])
     lead_error_s = math.hypot(error_s[slow], error_s[after])
-    if 2.6 * lead_error_s > 3 * worth * clock.period_s:
-        return replace(whole, reason=(
-            f"the arrivals of GPUs differ by less than their uncertainty of {2000 * lead_error_s:.2g} ms"
-        ))
     straggler, cost_s, reason = None, None, "no GPU is later than all others by more than it is uncertain"
     if lead_s > max(2.6 * lead_error_s, worth * clock.period_s):
         as_next_s = at_s.copy()
         as_next_s[slow] = at_s[after]
         straggler, cost_s = whole.gpus[slow].uuid, last_s - float(barrier_s(as_next_s))
         reason = _cause(whole.gpus, int(slow), arrivals, lead_s, traces[straggler])
-    begin_s = min(float(gpu.edges_s[0]) for gpu in aligned.gpus)
+    elif 2.6 * lead_error_s > 3 * worth * clock.period_s:
+        return replace(whole, reason=(
+            f"the arrivals of GPUs differ by less than their uncertainty of {2000 * lead_error_s:.2g} ms"
+        ))
+    begin_s = min(float(gpu.edges_s[aligned.rise] - gpu.moved_s[-1]) for gpu in aligned.gpus)
+    span_s = (last_s - begin_s) % clock.period_s
     gpus = []
     for number, gpu in enumerate(whole.gpus):
         shape, mean_w = aligned.gpus[number], readings[number].mean_w
         middle_s = begin_s + (np.arange(48) + 0.5) / 48 * clock.period_s + shape.moved_s[-1]
-        level = np.searchsorted(shape.edges_s, shape.edges_s[0] + (middle_s - shape.edges_s[0]) % clock.period_s)
-        power_w = mean_w * shape.levels[level - 1]
+        since_s = (middle_s - shape.edges_s[0]) % clock.period_s
+        power_w = mean_w * shape.levels[np.searchsorted(shape.edges_s - shape.edges_s[0], since_s) - 1]
         gpus.append(replace(
-            gpu, work_s=float((at_s[number] - begin_s) % clock.period_s), wait_s=float(wait_s[number]),
+            gpu, work_s=float(span_s - wait_s[number]), wait_s=float(wait_s[number]),
             wait_uncertainty_s=float(half_s[number]), power_w=tuple(map(float, power_w)),
             wait_energy_j=float(wait_s[number]) * mean_w * arrivals[number].level,
         ))
