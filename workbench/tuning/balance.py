@@ -114,4 +114,5 @@ class Balance:
             return None
         recorder, devices = self._gpus.recorder, self._gpus.devices
         traces = {each.uuid: as_trace(recorder.rows(each.uuid, self._from_s, now_s)) for each in devices}
-        return waiting(traces, ends_s.tolist(), windows_s={each.uuid: each.power_window_s for each in devices})
+        windows_s = {each.uuid: each.power_window_s for each in devices}
+        return waiting(traces, ends_s.tolist(), windows_s=windows_s)
