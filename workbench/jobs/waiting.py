@@ -217,12 +217,12 @@ def _parts(shape: _Shape, period_s: float) -> list[tuple[int, Array, Array]]:
         if steps[order[last]] > 0:
             break
         for start in range(last + 1, count):
-            if steps[order[start]] < steps.max() / 3:
+            work = np.append(order[start:], order[: last + 1])
+            since_s = (shape.edges_s[work] - shape.edges_s[work[0]]) % period_s
+            if steps[order[start]] < steps.max() / 3 or since_s[-1] == 0:
                 continue
             ways = np.zeros((count, 3))
             ways[order[last + 1 : start], 2] = 1.0
-            work = np.append(order[start:], order[: last + 1])
-            since_s = (shape.edges_s[work] - shape.edges_s[work[0]]) % period_s
             ways[work, 1] = since_s / since_s[-1]
             ways[work, 0] = 1 - ways[work, 1]
             found.append((int(order[start]), order[first : last + 1], ways))
