@@ -356,8 +356,8 @@ def _readings(trace: pl.DataFrame, clock: _Clock, window_s: float | None) -> _Po
     power_w, ticks_s = rows[:, 1], rows[:, 2]
     fresh = np.append(True, np.diff(power_w) != 0)
     # Where the moment of a refresh is not known, it was between two looks.
-    looked_s = rows[:, 0] - np.diff(rows[:, 0], prepend=rows[:1, 0]) / 2
-    tick_s = np.where(np.isfinite(ticks_s), ticks_s, looked_s)[fresh]
+    between_s = rows[:, 0] - np.diff(rows[:, 0], prepend=rows[:1, 0]) / 2
+    tick_s = np.where(np.isfinite(ticks_s), ticks_s, between_s)[fresh]
     if len(tick_s) < 100:
         return None
     power_w = power_w[fresh]
@@ -388,10 +388,10 @@ def waiting(
         worth: Part of an iteration's time; a GPU that costs less is no straggler.
     """
     ends = np.unique(np.asarray(ends_s, dtype=np.float64))
-    looks_s = [trace["time_s"] for trace in traces.values() if trace.height]
-    if len(looks_s) < max(len(traces), 2):
+    times_s = [trace["time_s"] for trace in traces.values() if trace.height]
+    if len(times_s) < max(len(traces), 2):
         return JobWaiting(math.nan, math.nan, 0, reason="the power of a second GPU was not recorded")
-    ends = ends[(ends >= max(each[0] for each in looks_s)) & (ends <= min(each[-1] for each in looks_s))]
+    ends = ends[(ends >= max(each[0] for each in times_s)) & (ends <= min(each[-1] for each in times_s))]
     if len(ends) < 21:
         return JobWaiting(math.nan, math.nan, 0, reason=f"{len(ends)} iterations are too few; 20 are needed")
     clock = _Clock(ends)
@@ -464,7 +464,7 @@ def _result(
         return np.asarray((moments_s[..., None, :] + random).max(axis=-1).mean(axis=-1))
 
     last_s = float(barrier_s(at_s))
-    wait_s = last_s - at_s
+    wait_s = np.maximum(last_s - at_s, 0.0)
     possible_s = at_s + error_s * rng.standard_normal((100, len(at_s)))
     half_s = 2.1 * (barrier_s(possible_s)[:, None] - possible_s).std(axis=0)
     half_s = np.hypot(half_s, last_s - at_s.max())
