@@ -16,6 +16,8 @@ wait_covered
     Share of the GPUs' mean waits within their 95 % interval.
 unknown_share
     Share of the jobs of which it is reported that the data do not show who waits.
+error
+    Mean error of a wait, as a part of the iteration.
 """
 
 from __future__ import annotations
@@ -300,8 +302,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         abs(error) <= width for row in rows for error, width in zip(row["errors"], row["widths"], strict=True)
     ]
 
-    def share(hits: Sequence[bool]) -> float | None:
-        return float(np.mean(hits)) if hits else None
+    def share(values: Sequence[float]) -> float | None:
+        return float(np.mean(values)) if values else None
 
     return {
         "jobs": len(rows), "with_straggler": len(costly), "without": len(none),
@@ -309,8 +311,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "straggler_false": share([row["named"] is not None for row in none]),
         "straggler_wrong": share([row["named"] not in (None, row["true"]) for row in costly]),
         "wait_covered": share(held), "unknown_share": share([not row["known"] for row in rows]),
-        "error": float(np.median([abs(error) for row in rows for error in row["errors"]])),
-        "seconds_8_gpus": float(np.mean([row["took_s"] for row in rows if row["gpus"] == 8])),
+        "error": share([abs(error) for row in rows for error in row["errors"]]),
+        "seconds_8_gpus": share([row["took_s"] for row in rows if row["gpus"] == 8]),
     }
 
 
