@@ -16,6 +16,7 @@ import pytest
 
 import workbench
 from workbench.device.selection import gpus_of_rank, job_name, rank_facts
+from workbench.experiments.iteration_sources import MarkSource
 from workbench.measurement import marks
 from workbench.measurement.process_marks import (
     MarkFolder,
@@ -70,6 +71,26 @@ def test_work_adds_up_and_phases_of_ranks_are_one() -> None:
     found = together(ranks, 0.0, 9.0)
     assert [(each.name, each.amount) for each in found.work] == [("tokens", 200.0), ("evaluation tokens", 14.0)]
     assert found.phases == (Phase("evaluation", 3.1, 5.0),)  # the last rank is in the iteration until then
+
+
+def test_a_tuner_follows_the_lowest_rank_where_its_own_process_marks_nothing() -> None:
+    folder = Path(marks.share())
+    now_s = 100.0
+    source = MarkSource(lambda: now_s)
+    for rank, late_s in ((1, 0.01), (0, 0.0)):
+        facts = {"pid": 7 + rank, "began_s": 99.0, "rank": rank, "stepped": True}
+        rows = "".join(f"step {100.5 + each + late_s}\n" for each in range(3))
+        (folder / f"{7 + rank}-1.marks").write_text(json.dumps(facts) + "\n" + rows)
+    source.sample(now_s)
+    assert list(source.steps) == [100.5, 101.5, 102.5]
+    with (folder / "7-1.marks").open("a") as file:
+        file.write("step 103.5\n")
+    source.sample(now_s)
+    assert list(source.steps) == [100.5, 101.5, 102.5, 103.5]
+    other = MarkSource(lambda: now_s)
+    other.step()
+    other.sample(now_s)
+    assert list(other.steps) == [now_s]  # its own marks count
 
 
 def test_a_damaged_file_loses_its_damaged_rows_alone(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..measurement import marks
+from ..measurement import marks, process_marks
 from ..measurement.recorder import Recorder
 from . import harmonic_fit
 
@@ -94,13 +94,16 @@ class IterationSource(Protocol):
 
 
 class MarkSource(marks.MarkRecorder):
-    """Iterations from marks: those of `workbench.step()` once it is attached."""
+    """Iterations from marks: those of `workbench.step()` once it is attached. Where this process marks none,
+    those of the lowest rank that it has started.
+    """
 
     name = "marks"
 
     def __init__(self, clock: Callable[[], float], gpus: Sequence[str] | None = None) -> None:
         super().__init__(clock, gpus)
         self._dropped = 0
+        self._seen_s, self._of_a_rank = clock(), False
 
     @property
     def total(self) -> int:
@@ -108,6 +111,10 @@ class MarkSource(marks.MarkRecorder):
         return self._dropped + len(self.steps)
 
     def sample(self, now_s: float) -> None:
+        if self._of_a_rank or not self.steps:
+            fresh = process_marks.steps_after(self.clock, self._seen_s)
+            self.steps.extend(fresh)
+            self._of_a_rank, self._seen_s = self._of_a_rank or bool(fresh), max([self._seen_s, *fresh[-1:]])
         if len(self.steps) > MOST_MARKS:
             del self.steps[: MOST_MARKS // 2]
             self._dropped += MOST_MARKS // 2

@@ -5,10 +5,12 @@ An iteration of a job ends when the last rank ends it. Work is the sum over rank
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import copy
 import itertools
 import json
+import math
 import os
 import time
 from array import array
@@ -147,20 +149,32 @@ def _files(path: str, inside: tuple[int, ...]) -> list[tuple[str, tuple[int, ...
 _folders: dict[tuple[str, Callable[[], float]], MarkFolder] = {}
 
 
+def _read(clock: Callable[[], float]) -> list[ProcessMarks]:
+    path = marks.shared()
+    if not path:
+        return []
+    return (_folders.get((path, clock)) or _folders.setdefault((path, clock), MarkFolder(path, clock))).read()
+
+
 def of_children(clock: Callable[[], float], start_s: float, end_s: float) -> list[ProcessMarks]:
     """The processes below this one that have marked between two moments.
 
     A process that reports steps speaks for those below it.
     """
-    path = marks.shared()
-    if not path:
-        return []
-    folder = _folders.get((path, clock)) or _folders.setdefault((path, clock), MarkFolder(path, clock))
-    found = folder.read()
+    found = _read(clock)
     cut = [each.between(start_s, end_s) for each in found if each.last_mark_s >= start_s]
     speakers = {each.pid for each in cut if each.steps}
     return [each for each in cut
             if (each.steps or each.phases or each.work) and speakers.isdisjoint(each.inside)]
+
+
+def steps_after(clock: Callable[[], float], after_s: float) -> list[float]:
+    """Marks of iterations after a time (s, ascending), of the lowest rank below this process."""
+    found = [each for each in _read(clock) if each.last_mark_s > after_s and each.steps]
+    if not found:
+        return []
+    first = min(found, key=lambda each: (math.inf if each.rank is None else each.rank, each.began_s))
+    return first.steps[bisect.bisect_right(first.steps, after_s):].tolist()
 
 
 def with_children(own: Marks, processes: Sequence[ProcessMarks], start_s: float, end_s: float) -> Marks:
