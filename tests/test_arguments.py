@@ -179,7 +179,7 @@ def test_the_doctor_takes_minutes_and_not_days(simulated: Simulated) -> None:
         ({"target": range(3)}, r"target=range\(0, 3\)"),
         ({"policy": 3}, "policy 3"),
         ({"objective": "A100"}, "objective='A100'"),
-        ({"name": None}, "name=None"),
+        ({"label": None}, "label=None"),
     ],
 )
 def test_each_argument_of_a_recurring_job_is_checked(

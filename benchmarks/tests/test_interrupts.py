@@ -25,7 +25,7 @@ def test_a_trial_interrupts_and_finds_nothing_left(own_session: None) -> None:
     found = interrupts.summary(outcomes)
     assert found["trials"] == 12
     assert found["interrupts"] >= 12
-    assert (found["left"], found["not_measured"]) == (0, 0)
+    assert (found["left"], found["not_measured"]) == (0, 0), [each.left for each in outcomes]
     assert all(Path(place.partition(":")[0]).suffix == ".py" for each in outcomes for place in each.places)
 
 

@@ -139,7 +139,7 @@ def test_few_readings_an_iteration_do_with_the_ruler() -> None:
         frame, periods=known(2.5, phase_s=1.0)
     )  # all its marks err alike
     assert summary.time_uncertainty_s == pytest.approx(0.025)
-    assert summary.energy_uncertainty_j == pytest.approx(100.0 * 0.025 * 1.96 / 1.645)
+    assert summary.energy_uncertainty_j == pytest.approx(100.0 * 0.025)
 
 
 def test_without_a_period_everything_is_something_else() -> None:

@@ -104,6 +104,7 @@ class MarkSource(marks.MarkRecorder):
         super().__init__(clock, gpus)
         self._dropped = 0
         self._seen_s, self._of_a_rank = clock(), False
+        process_marks.watch(clock)
 
     @property
     def total(self) -> int:

@@ -96,6 +96,7 @@ class Meter:
             self.recorder.wake()  # before the window's time begins: what rests may have to start again
         with contextlib.suppress(OSError):  # marks of child processes are not seen
             marks.share()
+            process_marks.watch(self.clock)
         host = rapl.read(self.zones) if self.zones else {}
         edges, notes = self._edges()
         start_s = self.clock()

@@ -105,7 +105,7 @@ class MarkFolder:
     """
 
     def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.path, self._clock = path, clock
+        self.path, self._clock, self._made_unix_s = path, clock, time.time()
         self._files: dict[str, _File] = {}
 
     def read(self) -> list[ProcessMarks]:
@@ -127,7 +127,10 @@ class MarkFolder:
         for row in fresh[:usable].decode(errors="replace").splitlines():
             try:
                 if process is None:
-                    process = ProcessMarks(json.loads(row), inside, self._clock)
+                    facts = json.loads(row)
+                    if facts.get("stepped") and os.stat(path).st_mtime < self._made_unix_s:
+                        return _File(known.read + len(fresh), None)  # of another simulated machine
+                    process = ProcessMarks(facts, inside, self._clock)
                 else:
                     process.add(row)
             except (ValueError, KeyError, TypeError):  # cut off by a full disk
@@ -149,11 +152,19 @@ def _files(path: str, inside: tuple[int, ...]) -> list[tuple[str, tuple[int, ...
 _folders: dict[tuple[str, Callable[[], float]], MarkFolder] = {}
 
 
-def _read(clock: Callable[[], float]) -> list[ProcessMarks]:
+def watch(clock: Callable[[], float]) -> MarkFolder | None:
+    """The marks of processes below this one, from now on where the clock is stepped; None where there are
+    none.
+    """
     path = marks.shared()
     if not path:
-        return []
-    return (_folders.get((path, clock)) or _folders.setdefault((path, clock), MarkFolder(path, clock))).read()
+        return None
+    return _folders.get((path, clock)) or _folders.setdefault((path, clock), MarkFolder(path, clock))
+
+
+def _read(clock: Callable[[], float]) -> list[ProcessMarks]:
+    folder = watch(clock)
+    return folder.read() if folder is not None else []
 
 
 def of_children(clock: Callable[[], float], start_s: float, end_s: float) -> list[ProcessMarks]:
