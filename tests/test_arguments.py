@@ -188,10 +188,10 @@ def test_each_argument_of_a_recurring_job_is_checked(
     session.current().close()
     monkeypatch.chdir(tmp_path)
     simulated("V100", stepped=True)
-    given = {"name": "job", "batch_sizes": [32, 64], "storage": tmp_path / "runs.db", "gpus": 0, **options}
+    given = {"label": "job", "batch_sizes": [32, 64], "storage": tmp_path / "runs.db", "gpus": 0, **options}
     try:
         with pytest.raises(UsageError, match=text):
-            workbench.RecurringJob(given.pop("name"), given.pop("batch_sizes"), **given)
+            workbench.RecurringJob(given.pop("label"), given.pop("batch_sizes"), **given)
     finally:
         session.current().close()
     assert not (tmp_path / "True").exists()
