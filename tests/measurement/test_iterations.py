@@ -119,7 +119,7 @@ def test_iterations_of_few_readings_each_are_followed_with_their_neighbours(
 def test_the_rows_add_up_to_what_was_measured(session: Callable[..., Machine], cards: str) -> None:
     """Also on a card without a counter, and in a window that begins and ends within steps of one."""
     result, _ = trained(session(cards), iterations=12, marked=True)
-    assert result.iterations["energy_j"].sum() == pytest.approx(result.energy_j, rel=1e-9)
+    assert result.iterations["energy_j"].sum() == pytest.approx(result.energy_j, rel=1e-6)
     assert result.iterations["time_s"].sum() == pytest.approx(result.time_s, rel=1e-9)
 
 

