@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from benchmarks.common import arguments, finish, table
+from benchmarks.fixtures.nodes import exact_traces
 
 LIMIT = 0.05
 CARDS = ("A100", "H100", "V100", "A40", "RTX6000")
@@ -38,31 +38,6 @@ def job_settings(count: int, seed: int) -> list[dict[str, Any]]:
             "seed": rng.randrange(10**6),
         })
     return jobs
-
-
-def exact_traces(machine: Any, from_s: float, to_s: float, rng: random.Random) -> dict[str, pl.DataFrame]:
-    """Traces of all GPUs as a sampler records them that sees each refresh 0 to 3 ms late."""
-    from workbench.simulation import sensors
-    from workbench.trace import SCHEMA
-
-    traces = {}
-    for gpu in range(machine.state.count):
-        update_s = machine.state.card(gpu, "power_update_s")
-        at_s = sensors.tick_s(machine.state, gpu, from_s, update_s) + update_s
-        rows: dict[str, list[Any]] = {name: [] for name in SCHEMA}
-        while at_s < to_s:
-            segment = machine.state.segment_at(gpu, at_s)
-            known = {
-                "time_s": at_s + rng.uniform(0.0, 0.003), "power_tick_s": at_s + rng.uniform(0.0, 0.001),
-                "power_w": sensors.power_w(machine.state, gpu, at_s + 1e-6),
-                "sm_clock_mhz": float(segment.sm_clock_mhz), "throttle": segment.reasons & 0xFF,
-                "utilisation": sensors.utilisation(machine.state, gpu, at_s)[0] / 100,
-            }
-            for name, column in rows.items():
-                column.append(known.get(name))
-            at_s += update_s
-        traces[machine.state.card(gpu, "uuid")] = pl.DataFrame(rows, schema=SCHEMA)
-    return traces
 
 
 def run_job(

@@ -22,6 +22,7 @@ error
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,8 +32,8 @@ import numpy as np
 import polars as pl
 
 from benchmarks.common import arguments, finish, table
+from benchmarks.fixtures.nodes import exact_traces
 from workbench.jobs.waiting import waiting
-from workbench.simulation import sensors
 from workbench.simulation.machine import simulate
 from workbench.simulation.ranks import DataParallelJob
 from workbench.trace import SCHEMA
@@ -239,20 +240,8 @@ def simulate_node(
         latest, after = np.argsort(waits_s.mean(axis=0))[:2]
         cost_s = float(waits_s[:, after].mean() - waits_s[:, latest].mean())
         period_s = float(np.diff(ends).mean())
-        traces, windows = {}, {}
-        for gpu in range(gpus):
-            state, update_s = machine.state, machine.state.card(gpu, "power_update_s")
-            tick_s = np.arange(sensors.tick_s(state, gpu, first_s + 0.2, update_s), last_s, update_s)
-            segments = [state.segment_at(gpu, at) for at in tick_s]
-            frame = pl.DataFrame({
-                "time_s": tick_s, "power_tick_s": tick_s,
-                "power_w": [sensors.power_w(state, gpu, at + 1e-6) for at in tick_s],
-                "sm_clock_mhz": [float(each.sm_clock_mhz) for each in segments],
-                "throttle": np.array([each.reasons for each in segments], np.uint64),
-            })
-            missing = [pl.lit(None, SCHEMA[name]).alias(name) for name in SCHEMA if name not in frame.columns]
-            traces[f"GPU-{gpu}"] = frame.with_columns(missing).select(list(SCHEMA)).cast(SCHEMA)
-            windows[f"GPU-{gpu}"] = state.card(gpu, "power_window_s")
+        traces = exact_traces(machine, first_s + 0.2, last_s, random.Random(seed))
+        windows = {uuid: machine.state.card(gpu, "power_window_s") for gpu, uuid in enumerate(traces)}
         names = list(traces)
         energy = [each.wait_energy_j for each in exchanges if each.wait_energy_j]
         return Job(

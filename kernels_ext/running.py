@@ -221,7 +221,7 @@ class Running:
 
         from workbench.errors import StoreError
         from workbench.jobs.combine import keep_job
-        from workbench.jobs.report import tables
+        from workbench.jobs.report import tables, who_waits
         from workbench.logbook.report import Report
         from workbench.logbook.store import Store
         from workbench.measurement.session import keep
@@ -233,6 +233,8 @@ class Running:
         against = self._against_last_run(whole)
         if self._view is None and self._quiet and not remarks:
             return
+        if self._view is None and job.waiting is not None and job.waiting.straggler:
+            remarks += who_waits(job)[:1]  # which the view shows by itself
         shown = Report(whole, self._magics.tariff, remarks=remarks, against=against,
                        tables=tables(job) if job.ranks else ())
         if self._view is None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import workbench
@@ -23,6 +24,7 @@ from workbench.measurement.process_marks import (
     ProcessMarks,
     generations,
     iteration_ends,
+    synchronous,
     together,
 )
 from workbench.records import Phase
@@ -46,6 +48,16 @@ def test_an_iteration_ends_when_the_last_rank_ends_it() -> None:
     ranks = [process([1.0, 2.0, 3.1]), process([1.1, 1.9, 3.0], rank=1)]
     assert iteration_ends(ranks) == [1.1, 2.0, 3.1]
     assert iteration_ends([process([1.0, 2.0, 3.0]), process([1.1, 2.2], rank=1)]) == [1.1, 2.2, 3.0]
+
+
+def test_independent_ranks_drift_apart_and_synchronous_ones_do_not() -> None:
+    rng = np.random.default_rng(1)
+    ends_s, others_s = (np.cumsum(rng.normal(0.3, 0.003, 100)) for _ in range(2))
+    noise_s = rng.normal(0.0, 0.001, 100)
+    assert synchronous([process(list(ends_s)), process(list(ends_s + noise_s), rank=1)])
+    assert not synchronous([process(list(ends_s)), process(list(others_s), rank=1)])
+    assert not synchronous([process(list(ends_s)), process(list(1.01 * ends_s + noise_s), rank=1)])
+    assert synchronous([process(list(ends_s))])
 
 
 def test_iterations_of_a_late_rank_are_those_of_its_time() -> None:

@@ -21,7 +21,7 @@ def waiting_gpu(uuid: str, index: int, wait_s: float, seed: int) -> GpuWait:
     rng = np.random.default_rng(seed)
     power = 560 + 90 * np.sin(2 * np.pi * middles / 0.15) + rng.normal(0, 18, PARTS)
     power[(middles > work_s) & (middles < 0.285)] = WAITING_W + 8 * (seed % 3)
-    return GpuWait(uuid, "H100", index, work_s, wait_s, 0.0011, WAITING_W * wait_s, tuple(power.tolist()),
+    return GpuWait(uuid, index, work_s, wait_s, 0.0011, WAITING_W * wait_s, tuple(power.tolist()),
                    1695.0 if wait_s else 1515.0)
 
 

@@ -18,7 +18,7 @@ CLOCKS = tuple(range(1410, 210, -15))
 
 
 def seen(*waits_s: float | None, iteration_s: float = 0.3, error_s: float = 0.0, known: bool = True) -> JobWaiting:
-    gpus = tuple(GpuWait(f"GPU-{n}", "A100", n, wait_s=each, wait_uncertainty_s=error_s, sm_clock_mhz=1410.0)
+    gpus = tuple(GpuWait(f"GPU-{n}", n, wait_s=each, wait_uncertainty_s=error_s, sm_clock_mhz=1410.0)
                  for n, each in enumerate(waits_s))
     return JobWaiting(iteration_s, 0.0, 100, gpus, known=known)
 
@@ -52,14 +52,14 @@ def test_a_tuned_job_with_a_straggler(monkeypatch: pytest.MonkeyPatch, wrong: bo
     )
     looks = []
 
-    def true_waits(traces, ends_s, windows_s):  # type: ignore[no-untyped-def]
+    def true_waits(traces, ends_s, **_):  # type: ignore[no-untyped-def]
         done = [each for each in job.exchanges if each.end_s and ends_s[0] < each.end_s < ends_s[-1]]
         waits_s = np.mean([each.wait_s for each in done], axis=0)
         clocks = [trace["sm_clock_mhz"].mean() for trace in traces.values()]
         looks.append(waits_s)
         if wrong:
             waits_s = waits_s + np.array([0.0, 0.0, 0.1, 0.0])  # it is the last, and would be slowed down
-        each = [GpuWait(uuid, "", n, wait_s=float(waits_s[n] - waits_s.min()), wait_uncertainty_s=0.002,
+        each = [GpuWait(uuid, n, wait_s=float(waits_s[n] - waits_s.min()), wait_uncertainty_s=0.002,
                         sm_clock_mhz=clocks[n]) for n, uuid in enumerate(traces)]
         lengths = np.diff(ends_s)
         return JobWaiting(float(lengths.mean()), 1.96 * lengths.std() / len(lengths) ** 0.5, len(lengths),

@@ -21,12 +21,12 @@ from ..logbook.store import Store
 from ..measurement.energy_estimate import EnergyTimeline
 from ..measurement.iterations import trace_of
 from ..measurement.meter import Meter
-from ..measurement.process_marks import ProcessMarks, generations, is_late, of_children
+from ..measurement.process_marks import ProcessMarks, generations, is_late, of_children, synchronous
 from ..periods.segment import SegmentedIterations
 from ..records import Measurement, Window, WorkDone
 from . import report as report  # how a job shows itself
 from .records import GpuWait, JobMeasurement, JobNode, JobWaiting, Rank
-from .waiting import waiting
+from .waiting import LEAST_ITERATIONS, waiting
 
 
 def job_of(
@@ -51,20 +51,28 @@ def job_of(
 def _waiting(
     meter: Meter, window: Window, measurement: Measurement, found: SegmentedIterations | None
 ) -> JobWaiting | None:
-    """Who waits for whom, at the setting that lasted longest; None for one GPU, or without iterations."""
-    uuids = {gpu.uuid for gpu in measurement.gpus}
-    if found is None or not found.summary.sure or not found.summary.count or len(uuids) < 2:
-        return None
+    """Who waits for whom, at the setting that lasted longest. None without two busy GPUs, enough iterations
+    and synchronous ranks.
+    """
     assert window.end_s is not None
     within_s = window.start_s, window.end_s
+    busy = {gpu.uuid for gpu in measurement.gpus if (gpu.idle_share or 0.0) < 0.5}
+    devices = [device for device in meter.devices if device.uuid in busy]
+    few = found is None or not found.summary.sure or found.summary.count < LEAST_ITERATIONS
+    if few or found is None or len(devices) < 2 or not synchronous(of_children(meter.clock, *within_s)):
+        return None
     parts = [(part.start_s, part.end_s) for part in found.parts] or [within_s]
     start_s, end_s = max(parts, key=lambda part: part[1] - part[0])  # under one setting
     borders = found.frame.filter(kind="iteration").select("start_s", "end_s").to_numpy().ravel()
     borders = borders[(borders >= start_s) & (borders <= end_s)]
-    traces = {device.uuid: trace_of(meter.timeline(number, *within_s, window), start_s, end_s)
-              for number, device in enumerate(meter.devices) if device.uuid in uuids}
-    return waiting(traces, borders.tolist(), names={gpu.uuid: gpu.name for gpu in measurement.gpus},
-                   windows_s={device.uuid: device.power_window_s for device in meter.devices})
+    timelines = meter.timelines_of(window)
+    if not all(device.uuid in timelines for device in devices):
+        return None
+    return waiting(
+        {device.uuid: trace_of(timelines[device.uuid], start_s, end_s) for device in devices},
+        borders.tolist(), indices={device.uuid: device.index for device in devices},
+        windows_s={device.uuid: device.power_window_s for device in devices},
+    )
 
 
 def _job_of(meter: Meter, window: Window, measurement: Measurement) -> JobMeasurement:
@@ -103,10 +111,10 @@ def _gpus_of(process: ProcessMarks) -> tuple[str, ...]:
     """UUIDs of the GPUs that a process of this machine uses; of a part of a GPU that of the whole."""
     facts, found = process.facts, tuple[str, ...]()
     with contextlib.suppress(DeviceError):
-        door = driver.current()
+        present = driver.current()
         found = selection.gpus_of_rank(
-            facts.get("cuda", {}), facts.get("local_rank"), door.identities(), facts.get("gpu"))
-        found = tuple(door.open_uuid(each).uuid for each in found)
+            facts.get("cuda", {}), facts.get("local_rank"), present.identities(), facts.get("gpu"))
+        found = tuple(present.open_uuid(each).uuid for each in found)
     return found
 
 
@@ -261,15 +269,20 @@ def rank_of(values: Mapping[str, Any]) -> Rank:
     return Rank(**{**values, "gpus": tuple(values["gpus"]), "work": work})
 
 
+def waiting_of(document: Mapping[str, Any]) -> JobWaiting | None:
+    """The waiting of `as_dict`."""
+    known = document.get("waiting")
+    if known is None:
+        return None
+    gpus = tuple(GpuWait(**{**each, "power_w": tuple(each["power_w"])}) for each in known["gpus"])
+    return JobWaiting(**{**known, "gpus": gpus})
+
+
 def stored_job(store: Store, measurement: Measurement) -> JobMeasurement:
     """A measurement of the log as a job; without ranks where it had none."""
     extras = store.job(measurement.id) or {"ranks": [], "nodes": [{"name": ""}], "notes": []}
-    waiting = extras.get("waiting")
-    if waiting is not None:
-        gpus = tuple(GpuWait(**{**each, "power_w": tuple(each["power_w"])}) for each in waiting["gpus"])
-        waiting = JobWaiting(**{**waiting, "gpus": gpus})
     node = JobNode(extras["nodes"][0]["name"], measurement, outcome=measurement.outcome)
-    return JobMeasurement(measurement, tuple(map(rank_of, extras["ranks"])), (node,), waiting,
+    return JobMeasurement(measurement, tuple(map(rank_of, extras["ranks"])), (node,), waiting_of(extras),
                           tuple(extras["notes"]))
 
 

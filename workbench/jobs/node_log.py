@@ -81,7 +81,7 @@ class NodeLog:
         window = self._meter.close(self._window, sync=False, keep_open=True)
         measurement = self._meter.measure(window, settle=False)
         found = self._meter.count(window, measurement)
-        job = job_of(self._meter, window, with_iterations(measurement, found), found)
+        job = job_of(self._meter, window, with_iterations(measurement, found))  # who waits: at the end
         self.write(job, window, found, "running")
 
     def end(self) -> None:

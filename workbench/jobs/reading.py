@@ -20,7 +20,7 @@ from ..measurement.marks import ENOUGH
 from ..periods.segment import per_iteration
 from ..records import GpuMeasurement, IterationSummary, Measurement, WorkDone
 from . import node_log
-from .combine import notes_of, rank_of, stored_job
+from .combine import notes_of, rank_of, stored_job, waiting_of
 from .records import JobMeasurement, JobNode, Rank
 
 
@@ -177,7 +177,7 @@ def merged(nodes: Sequence[NodeFile], notes: Iterable[str] = ()) -> JobMeasureme
     return JobMeasurement(
         replace(whole, notes=tuple(remarks)), tuple(ranks), tuple(
             JobNode(each.node, each.measurement, each.skew_s, each.skew_uncertainty_s, each.outcome)
-            for each in nodes), notes=tuple(remarks))
+            for each in nodes), waiting_of(first.facts) if len(nodes) == 1 else None, tuple(remarks))
 
 
 def skew(first: NodeFile, other: NodeFile) -> tuple[float | None, float | None]:

@@ -13,7 +13,7 @@ class GpuWait(HtmlFacts):
     """One GPU in the mean iteration of its job.
 
     Attributes:
-        uuid, name, index: The GPU.
+        uuid, index: The GPU; its number on its node.
         work_s: From the beginning of the iteration until this GPU reaches the synchronisation.
         wait_s: From then until the last GPU reaches it; 0 for that GPU. None: unknown.
         wait_uncertainty_s: Half width of the 95 % interval of `wait_s`.
@@ -23,7 +23,6 @@ class GpuWait(HtmlFacts):
     """
 
     uuid: str
-    name: str
     index: int
     work_s: float | None = None
     wait_s: float | None = None

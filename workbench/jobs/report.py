@@ -47,7 +47,8 @@ def answer(waiting: JobWaiting, names: Mapping[str, GpuName]) -> str:
     if len(waiting.gpus) == 1:
         return "The job has one GPU: no other waits for it"
     if not waiting.known:
-        return f"Cannot be told: {waiting.reason or 'the data do not show which GPU waits'}"
+        why = waiting.reason or "the data do not show it"
+        return f"Which GPU the others wait for is unknown: {why}"
     if waiting.straggler is None:
         return "No GPU keeps the others waiting"
     others = [gpu for gpu in waiting.gpus if gpu.uuid != waiting.straggler]
@@ -86,7 +87,7 @@ def who_waits(job: JobMeasurement) -> list[str]:
 def wait_text(gpu: GpuWait, *, error: bool = True) -> str:
     """How long a GPU waits, with its error, and what that costs; empty where it does not wait.
 
-    >>> wait_text(GpuWait("GPU-0", "V100", 0, 0.28, 0.021, 0.0011, 12.1))
+    >>> wait_text(GpuWait("GPU-0", 0, 0.28, 0.021, 0.0011, 12.1))
     '21.0 ± 1.1 ms, 12.1 J'
     """
     if not gpu.wait_s:
@@ -100,11 +101,13 @@ def rank_table(job: JobMeasurement) -> Table:
     gpus = {gpu.uuid: (number, gpu) for number, gpu in enumerate(job.measurement.gpus)}
     names = list(dict.fromkeys(done.name for rank in job.ranks for done in rank.work))
     several = len(job.nodes) > 1
+    waits = {} if job.waiting is None else {gpu.uuid: gpu for gpu in job.waiting.gpus}
     nodes = {gpu.uuid: node.name for node in job.nodes for gpu in node.measurement.gpus}
 
     def gpu_text(uuid: str) -> str:
-        number, gpu = gpus.get(uuid, (None, None))
-        return uuid if gpu is None else f"{number}: {gpu.name.removesuffix(' (simulated)')}"
+        number, gpu = gpus.get(uuid, (0, None))
+        index = waits[uuid].index if uuid in waits and not several else number
+        return uuid if gpu is None else f"{index}: {gpu.name.removesuffix(' (simulated)')}"
 
     def row(rank: Rank) -> list[str]:
         done = {each.name: significant(each.amount, 4) for each in rank.work}
@@ -114,10 +117,9 @@ def rank_table(job: JobMeasurement) -> Table:
                 format_duration(rank.ended_s - rank.started_s), str(rank.iterations),
                 *(done.get(name, "") for name in names), *waiting(rank.gpus), _outcome(rank)]
 
-    waits = {} if job.waiting is None else {gpu.uuid: gpu for gpu in job.waiting.gpus}
-
     def waiting(uuids: Sequence[str]) -> list[str]:
-        there = [waits[uuid] for uuid in uuids if uuid in waits]
+        known = job.waiting is not None and job.waiting.known
+        there = [waits[uuid] for uuid in uuids if uuid in waits and known]
         clocks = [f"{gpu.sm_clock_mhz:.0f} MHz" for gpu in there if gpu.sm_clock_mhz is not None]
         return [", ".join(dict.fromkeys(clocks)), "; ".join(filter(None, map(wait_text, there)))]
 

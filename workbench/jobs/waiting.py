@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from ..measurement.recorder import as_trace
-from ..records import throttle_names
+from ..records import THROTTLE_REASONS, throttle_names
 from .records import GpuWait, JobWaiting
 
 Array = np.ndarray[Any, Any]
@@ -31,6 +30,8 @@ Array = np.ndarray[Any, Any]
 # Standard deviations between the GPUs of a node: of a level of power, in parts of the mean power, and of the
 # delay of a sensor. The data overrule them where they show more.
 ALIKE, DELAY_S = 0.1, 0.005
+LEAST_ITERATIONS = 20
+WORTH = 0.01  # of an iteration; a GPU that costs less is no straggler
 
 
 class _PowerReadings(NamedTuple):
@@ -85,6 +86,11 @@ class _Fits(NamedTuple):
         not independent.
         """
         return self.iterations * math.log(square) + parameters * math.log(self.iterations)
+
+    @property
+    def flat(self) -> float:
+        """The score of constant power."""
+        return self.score(self.square - float(self.right[-1]) ** 2, 1)
 
     @classmethod
     def of(cls, clock: _Clock, readings: _PowerReadings) -> _Fits:
@@ -184,7 +190,7 @@ def _own(fits: _Fits) -> _Shape | None:
     """The shape without any knowledge, with as many edges as the readings show; None: they are flat."""
     coarse_s = fits.places_s[64:320:4]
     sets_s = coarse_s[np.column_stack(np.triu_indices(len(coarse_s), 1))]
-    best, least = None, fits.score(fits.square - fits.right[-1] ** 2, 1)
+    best, least = None, fits.flat
     for edges in range(2, 8):
         flat = np.ones(edges)
         edges_s = sets_s[int(np.argmin(fits.fit(sets_s, flat, 1e-6)[0]))]
@@ -374,60 +380,57 @@ def _readings(trace: pl.DataFrame, clock: _Clock, window_s: float | None) -> _Po
 
 
 def waiting(
-    traces: Mapping[str, pl.DataFrame], ends_s: Sequence[float], *, names: Mapping[str, str] | None = None,
-    windows_s: Mapping[str, float] | None = None, worth: float = 0.01,
+    traces: Mapping[str, pl.DataFrame], ends_s: Sequence[float], *,
+    indices: Mapping[str, int] | None = None, windows_s: Mapping[str, float] | None = None,
 ) -> JobWaiting:
     """Who waits for whom in the mean iteration of a job whose GPUs synchronise in every iteration.
 
     Args:
-        traces: Of each GPU of the job (`trace.SCHEMA`), by UUID, in the order of their indices.
+        traces: Of each GPU of the job (`trace.SCHEMA`), by UUID.
         ends_s: Ends of the iterations on the traces' clock. They may all be early or late by the same time.
-        names: Of the GPUs, by UUID.
+        indices: Of the GPUs, by UUID; their order where there are none.
         windows_s: Over which a power reading is a mean (`Device.power_window_s`), by UUID; where there is
             none, the time between two readings.
-        worth: Part of an iteration's time; a GPU that costs less is no straggler.
     """
     ends = np.unique(np.asarray(ends_s, dtype=np.float64))
     times_s = [trace["time_s"] for trace in traces.values() if trace.height]
     if len(times_s) < max(len(traces), 2):
-        return JobWaiting(math.nan, math.nan, 0, reason="the power of a second GPU was not recorded")
+        return JobWaiting(0.0, 0.0, 0, reason="the power of a second GPU was not recorded")
     ends = ends[(ends >= max(each[0] for each in times_s)) & (ends <= min(each[-1] for each in times_s))]
-    if len(ends) < 21:
-        return JobWaiting(math.nan, math.nan, 0, reason=f"{len(ends)} iterations are too few; 20 are needed")
+    if (count := max(len(ends) - 1, 0)) < LEAST_ITERATIONS:
+        why = f"{count} iterations are too few; {LEAST_ITERATIONS} are needed"
+        return JobWaiting(0.0, 0.0, 0, reason=why)
     clock = _Clock(ends)
     lengths_s = np.diff(ends)
     lengths_s = lengths_s[np.abs(lengths_s / clock.period_s - 1) <= 0.25]
     whole = JobWaiting(
         float(lengths_s.mean()), 1.96 * float(lengths_s.std()) / math.sqrt(len(lengths_s)), len(lengths_s),
         tuple(
-            GpuWait(uuid, (names or {}).get(uuid, ""), index, sm_clock_mhz=_mean_mhz(trace, ends))
-            for index, (uuid, trace) in enumerate(traces.items())
+            GpuWait(uuid, (indices or {}).get(uuid, place), sm_clock_mhz=_mean_mhz(trace, ends))
+            for place, (uuid, trace) in enumerate(traces.items())
         ),
     )
     found = {uuid: _readings(trace, clock, (windows_s or {}).get(uuid)) for uuid, trace in traces.items()}
     readings = [each for each in found.values() if each is not None]
     if len(readings) < len(traces):
         return replace(whole, reason="a GPU has fewer than 100 power readings")
-    if any(_hidden_s(each, clock) > 2 * worth * clock.period_s for each in readings):
+    if any(_hidden_s(each, clock) > 2 * WORTH * clock.period_s for each in readings):
         return replace(whole, reason=(
             "the iterations are in phase with the power sensor, which always shows the same parts of them"
         ))
-    alignments = _shapes([_Fits.of(clock, each) for each in readings])
+    fits = [_Fits.of(clock, each) for each in readings]
+    alignments = _shapes(fits)
     if not alignments:
         return replace(whole, reason="the power of waiting GPUs does not differ from that of working ones")
+    for gpu, fit, shape in zip(whole.gpus, fits, alignments[0].gpus, strict=True):
+        if shape.score >= fit.flat:
+            return replace(whole, reason=f"the power of GPU {gpu.index} does not follow the iterations")
     arrivals = [
         [_arrival(clock, *each, aligned.falls) for each in zip(readings, aligned.gpus, strict=True)]
         for aligned in alignments[:2]
     ]
     doubt = math.exp((alignments[0].score - alignments[len(arrivals) - 1].score) / 4 / len(readings))
-    return _result(whole, clock, readings, alignments[0], arrivals, doubt, traces, worth)
-
-
-def waiting_in_rows(
-    rows: Mapping[str, Array], ends_s: Sequence[float], *, windows_s: Mapping[str, float] | None = None
-) -> JobWaiting:
-    """`waiting` in a recorder's latest rows of each GPU (`Recorder.rows`), by UUID; a minute is enough."""
-    return waiting({uuid: as_trace(each) for uuid, each in rows.items()}, ends_s, windows_s=windows_s)
+    return _result(whole, clock, readings, alignments[0], arrivals, doubt, traces)
 
 
 def _hidden_s(readings: _PowerReadings, clock: _Clock) -> float:
@@ -444,7 +447,7 @@ def _mean_mhz(trace: pl.DataFrame, ends_s: Array) -> float | None:
 
 def _result(
     whole: JobWaiting, clock: _Clock, readings: Sequence[_PowerReadings], aligned: _Aligned,
-    both: Sequence[Sequence[_Arrival]], doubt: float, traces: Mapping[str, pl.DataFrame], worth: float,
+    both: Sequence[Sequence[_Arrival]], doubt: float, traces: Mapping[str, pl.DataFrame],
 ) -> JobWaiting:
     arrivals = both[0]
     at_s, error_s = (np.array([getattr(each, name) for each in arrivals]) for name in ("at_s", "error_s"))
@@ -472,13 +475,13 @@ def _result(
     slow, after = order[-1], order[-2]
     lead_s = float(at_s[slow] - at_s[after])
     lead_error_s = math.hypot(error_s[slow], error_s[after])
-    straggler, cost_s, reason = None, None, "no GPU is later than all others by more than it is uncertain"
-    if lead_s > max(2.6 * lead_error_s, worth * clock.period_s):
+    straggler, cost_s, reason = None, None, "the latest arrivals differ by less than their uncertainty"
+    if lead_s > max(2.6 * lead_error_s, WORTH * clock.period_s):
         as_next_s = at_s.copy()
         as_next_s[slow] = at_s[after]
         straggler, cost_s = whole.gpus[slow].uuid, last_s - float(barrier_s(as_next_s))
         reason = _cause(whole.gpus, int(slow), arrivals, lead_s, traces[straggler])
-    elif 2.6 * lead_error_s > 3 * worth * clock.period_s:
+    elif 2.6 * lead_error_s > 3 * WORTH * clock.period_s:
         return replace(whole, reason=(
             f"the arrivals of GPUs differ by less than their uncertainty of {2000 * lead_error_s:.2g} ms"
         ))
@@ -506,7 +509,7 @@ def _cause(
     others_mhz = [gpu.sm_clock_mhz for gpu in gpus if gpu is not gpus[slow] and gpu.sm_clock_mhz is not None]
     if clock_mhz is not None and others_mhz and clock_mhz < 0.99 * float(np.median(others_mhz)):
         bits = trace["throttle"].drop_nulls()
-        often = sum(1 << bit for bit in range(9) if len(bits) and ((bits.to_numpy() >> bit) & 1).mean() > 0.5)
+        often = sum(bit for bit in THROTTLE_REASONS if len(bits) and (bits.to_numpy() & bit > 0).mean() > 0.5)
         limits = ", ".join(throttle_names(often))
         return (f"{who} runs at {clock_mhz:,.0f} MHz, the others at {float(np.median(others_mhz)):,.0f} MHz"
                 + (f": {limits}" if limits else ""))

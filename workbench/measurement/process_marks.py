@@ -263,6 +263,28 @@ def generations(processes: Sequence[ProcessMarks]) -> list[list[ProcessMarks]]:
     return found
 
 
+def synchronous(processes: Sequence[ProcessMarks], over: int = 8) -> bool:
+    """Whether processes end their iterations together; True where too few are known.
+
+    The distance between the ends of two processes stays within bounds if they synchronise. If not, it is a
+    random walk: its change over several iterations grows with their number (the variance ratio of Lo and
+    MacKinlay, Rev. Financ. Stud. 1, 1988).
+
+    Args:
+        processes: With their marks.
+        over: So many iterations.
+    """
+    for first, *others in generations(processes):
+        for other in others:
+            count = min(len(first.steps), len(other.steps))
+            apart_s = np.subtract(first.steps[-count:], other.steps[-count:])
+            if count > 2 * over and np.mean(np.square(apart_s[over:] - apart_s[:-over])) > over / 2 * np.mean(
+                np.square(np.diff(apart_s))
+            ):
+                return False
+    return True
+
+
 def is_late(process: ProcessMarks, generation: Sequence[ProcessMarks]) -> bool:
     """Whether a process began after another one of its generation had ended its first iteration."""
     return any(each is not process and each.steps[0] < process.began_s for each in generation)

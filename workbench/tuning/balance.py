@@ -17,6 +17,7 @@ import numpy as np
 
 from ..jobs.records import JobWaiting
 from ..jobs.waiting import waiting
+from ..measurement.process_marks import of_children, synchronous
 from ..measurement.recorder import as_trace
 from ..records import Setting
 from .arrival import PARAMS as ARRIVAL_PARAMS
@@ -113,6 +114,10 @@ class Balance:
         if len(ends_s) < 2:
             return None
         recorder, devices = self._gpus.recorder, self._gpus.devices
+        if not synchronous(of_children(devices[0].clock, self._from_s, now_s)):
+            return None
         traces = {each.uuid: as_trace(recorder.rows(each.uuid, self._from_s, now_s)) for each in devices}
-        windows_s = {each.uuid: each.power_window_s for each in devices}
-        return waiting(traces, ends_s.tolist(), windows_s=windows_s)
+        return waiting(
+            traces, ends_s.tolist(), indices={each.uuid: each.index for each in devices},
+            windows_s={each.uuid: each.power_window_s for each in devices},
+        )

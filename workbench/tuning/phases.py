@@ -448,9 +448,9 @@ class Watching(JobPhase):
         if not job.cut_where_long(now_s, "held"):
             return self
         job.gpus.check()
-        if not request.paused and not job.watch.suspicious and job.rebalance(now_s):
-            return Watching(job, now_s)
         held = not request.paused and job.pinned is None and job.gpus.current != Setting()
+        if held and not job.watch.suspicious and job.rebalance(now_s):
+            return Watching(job, now_s)
         if held and request.recheck and now_s >= job.check_s and not job.watch.suspicious:
             return Checking(job, now_s)
         missing_s = now_s - self._observed_s

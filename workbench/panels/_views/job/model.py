@@ -1,4 +1,4 @@
-"""The texts of a job on several GPUs: who waits for whom, and tables of its GPUs, ranks and nodes."""
+"""A job on several GPUs as HTML: sentences, tables and proposed settings."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...._html import table
-from ....errors import listed
-from ....jobs.records import JobMeasurement, Rank
+from ....jobs.records import JobMeasurement
 from ....jobs.report import names_of, tables, wait_text, who_waits
 from ....logbook.quantities import gpu_names
 from ....records import Setting
 from ..._core.svg import titled
 
-OUTCOMES = {"died": "died", "restarted": "was started again", "late": "began late"}  # of ranks
 HEADLINE = "font-size:20px;font-weight:600;line-height:1.3"
 NBSP = "\N{NO-BREAK SPACE}"
-FIRST = "reference"  # the node whose clock the others are compared with
 
 
 def title(job: JobMeasurement) -> str:
@@ -29,30 +26,9 @@ def title(job: JobMeasurement) -> str:
     return titled(text, run.simulated)
 
 
-# the job
-
-
 def sentences(job: JobMeasurement) -> list[str]:
-    """The answer, its basis, the job's energy, and what happened to its ranks and nodes."""
-    cost = str(replace(job.measurement, label=""))
-    return [*who_waits(job), cost, *(f"⚠ {each}" for each in incidents(job))]
-
-
-def incidents(job: JobMeasurement) -> list[str]:
-    """Sentences about ranks that died, restarted or came late, and nodes whose part is incomplete."""
-    found = []
-    for outcome, verb in OUTCOMES.items():
-        which = [rank for rank in job.ranks if rank.outcome == outcome]
-        if which:
-            numbers = listed([f"{rank_name(rank)} of {rank.node}" for rank in which])
-            found.append(f"{len(which)} of {len(job.ranks)} ranks {verb}: {numbers}; the energy is counted")
-    unfinished = [node for node in job.nodes if node.outcome != "ok"]
-    return found + [f"Node {node.name}: {node.outcome}" for node in unfinished]
-
-
-def rank_name(rank: Rank) -> str:
-    """The number of a rank, or its process where the launcher gives no number."""
-    return f"process {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
+    """The answer, its basis, the job's energy, and remarks about its ranks and nodes."""
+    return [*who_waits(job), str(replace(job.measurement, label="")), *job.notes]
 
 
 def answer_html(texts: Sequence[str]) -> str:
@@ -64,8 +40,9 @@ def answer_html(texts: Sequence[str]) -> str:
 
 
 def details_html(job: JobMeasurement) -> str:
-    """Tables of the ranks, or of the GPUs where no rank is known, and of the nodes, and the notes."""
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in (*job.notes, *job.measurement.notes))
+    """Tables of the ranks, or of the GPUs where no rank is known, and of the nodes, and other notes."""
+    others = [note for note in job.measurement.notes if note not in job.notes]
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in others)
     listed_notes = f"<ul style='margin:.3em 0'>{notes}</ul>" if notes else ""
     return "".join(_table(*each) for each in tables(job)) + listed_notes
 
