@@ -31,15 +31,14 @@ def names_of(job: JobMeasurement) -> dict[str, GpuName]:
     for number, node in enumerate(nodes, start=1):
         for place, gpu in enumerate(node.measurement.gpus):
             name = f"GPU {index.get(gpu.uuid, place)}"
-            several = len(nodes) > 1
-            found[gpu.uuid] = GpuName(f"{number}: {name}", f"{name} of {node.name}") if several else GpuName(
-                name, name)
+            found[gpu.uuid] = GpuName(name, name) if len(nodes) == 1 else GpuName(
+                f"{number}: {name}", f"{name} of {node.name}")
     return found
 
 
 def own_names(gpus: Iterable[GpuWait]) -> dict[str, GpuName]:
     """The names of the GPUs of one node by UUID."""
-    return {gpu.uuid: GpuName(f"GPU {gpu.index}", f"GPU {gpu.index}") for gpu in gpus}
+    return {gpu.uuid: GpuName(*[f"GPU {gpu.index}"] * 2) for gpu in gpus}
 
 
 def answer(waiting: JobWaiting, names: Mapping[str, GpuName]) -> str:
