@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 
 # Standard deviations between the GPUs of a node: of a level of power, in parts of the mean power, and of the
 # delay of a sensor. The data overrule them where they show more.
-ALIKE, DELAY_S = 0.1, 0.005
+ALIKE, DELAY_S = 0.1, 0.001
 LEAST_ITERATIONS = 20
 WORTH = 0.01  # of an iteration; a GPU that costs less is no straggler
 
@@ -123,21 +123,21 @@ class _Fits(NamedTuple):
                 products += self.products[row[..., :, None], column[..., None, :]] * parts
         return products, right
 
-    def fit(self, edges_s: Array, expected: Array, weight: float) -> tuple[Array, Array]:
+    def fit(self, edges_s: Array, expected: Array, weight: Array) -> tuple[Array, Array]:
         """Residual sums of squares (sets,), and levels (sets, edges), of shapes with given edges.
 
         Args:
             edges_s: After the iterations' ends, ascending, (sets, edges).
             expected: Levels, (edges,) in parts of the mean power.
-            weight: Of the squared distance to them.
+            weight: Of the squared distances to them, (edges,).
         """
         edges = edges_s.shape[-1]
         shares = _shares(edges)
         products, right = self.moved(edges_s)
         right = right @ shares + weight * expected
-        normal = shares.T @ products @ shares + weight * np.eye(edges)
+        normal = shares.T @ products @ shares + np.diag(weight)
         levels = np.linalg.solve(normal, right[..., None])[..., 0]
-        return self.square + weight * float(expected @ expected) - np.sum(right * levels, axis=-1), levels
+        return self.square + float(weight @ expected**2) - np.sum(right * levels, axis=-1), levels
 
 
 def _shares(edges: int) -> Array:
@@ -156,9 +156,12 @@ class _Shape(NamedTuple):
     score: float
     moved_s: Array = np.zeros(0)  # the shifts of one GPU, the last is that of its sensor
     ways: Array = np.zeros((0, 0))  # from them to the edges, (edges, shifts)
+    alike: Array = np.zeros(0)  # standard deviations of the levels from the expected ones
 
 
-def _search(fits: _Fits, start_s: Array, shape: _Shape, ways: Array, weight: float, delay: float) -> _Shape:
+def _search(
+    fits: _Fits, start_s: Array, shape: _Shape, ways: Array, noise: float, delay_s: float = DELAY_S
+) -> _Shape:
     """Shifts near given ones that fit best, line by line: edges are those of a shape plus `ways @ shifts`.
 
     Args:
@@ -166,9 +169,11 @@ def _search(fits: _Fits, start_s: Array, shape: _Shape, ways: Array, weight: flo
         start_s: Shifts to begin with, (sets, shifts); the best is taken.
         shape: With the expected levels.
         ways: (edges, shifts).
-        weight: Of the squared distance of the levels to the expected ones.
-        delay: Of the square of the last shift (1/s²).
+        noise: Variance of the readings, for the weight of what is expected.
+        delay_s: Standard deviation of the last shift.
     """
+    weight, delay = noise / shape.alike**2, noise / delay_s**2
+
     def tried(moved_s: Array) -> tuple[Array, Array, Array]:
         edges_s = np.maximum.accumulate(shape.edges_s + moved_s @ ways.T, axis=-1)
         edges_s = np.minimum(edges_s, edges_s[:, :1] + fits.period_s)
@@ -183,7 +188,8 @@ def _search(fits: _Fits, start_s: Array, shape: _Shape, ways: Array, weight: flo
             best_s = moved_s[int(np.argmin(tried(moved_s)[0]))]
     squares, edges_s, levels = tried(best_s[None])
     square = float(squares[0])
-    return _Shape(edges_s[0], levels[0], square, fits.score(square, sum(ways.shape)), best_s, ways)
+    score = fits.score(square, sum(ways.shape))
+    return _Shape(edges_s[0], levels[0], square, score, best_s, ways, shape.alike)
 
 
 def _own(fits: _Fits) -> _Shape | None:
@@ -192,9 +198,10 @@ def _own(fits: _Fits) -> _Shape | None:
     sets_s = coarse_s[np.column_stack(np.triu_indices(len(coarse_s), 1))]
     best, least = None, fits.flat
     for edges in range(2, 8):
-        flat = np.ones(edges)
-        edges_s = sets_s[int(np.argmin(fits.fit(sets_s, flat, 1e-6)[0]))]
-        shape = _search(fits, np.zeros((1, edges)), _Shape(edges_s, flat, 0.0, 0.0), np.eye(edges), 1e-6, 0.0)
+        flat, any_level = np.ones(edges), np.full(edges, 1e3)
+        edges_s = sets_s[int(np.argmin(fits.fit(sets_s, flat, any_level**-2)[0]))]
+        shape = _Shape(edges_s, flat, 0.0, 0.0, alike=any_level)
+        shape = _search(fits, np.zeros((1, edges)), shape, np.eye(edges), 1.0, math.inf)
         if shape.levels.min() < 0:
             break
         if shape.score < least:
@@ -250,25 +257,60 @@ def _align(fits: Sequence[_Fits], shape: _Shape | None) -> list[_Aligned]:
     """The best alignment of all GPUs to a shape; none where the shape has no end of work."""
     if shape is None:
         return []
-    noise = shape.square / fits[0].iterations
-    even_s = np.linspace(-0.2, 0.2, 21) * fits[0].period_s
+    shape = shape._replace(alike=np.full(len(shape.levels), ALIKE))
     found = []
     for rise, falls, ways in _parts(shape, fits[0].period_s):
-        # Most GPUs begin their work together; a late beginning has to be worth its parameter.
-        together = np.column_stack([ways[:, 1], ways[:, 0] + ways[:, 2]])
-        gpus = []
-        for each in fits:
-            choice = []
-            for one in (together, ways):
-                grid = np.meshgrid(*[even_s] * (one.shape[1] - 1), [0.0])
-                start_s = np.stack(grid, axis=-1).reshape(-1, one.shape[1])
-                choice.append(_search(each, start_s, shape, one, noise / ALIKE**2, noise / DELAY_S**2))
-            gpus.append(min(choice, key=lambda tried: tried.score))
+        gpus = _shifted(fits, shape, ways)
         # In doubt the work begins at the last rise before it.
         score = sum(gpu.score for gpu in gpus) - np.count_nonzero(ways[:, 2]) * math.log(fits[0].iterations)
         found.append(_Aligned(shape, rise, falls, bool(ways[:, 2].any()), gpus, score))
     best = sorted(found, key=lambda each: each.score)[:1]
-    return [each._replace(score=sum(gpu.score for gpu in each.gpus)) for each in best]
+    return [_with_wait(fits, each._replace(score=sum(gpu.score for gpu in each.gpus))) for each in best]
+
+
+def _shifted(fits: Sequence[_Fits], shape: _Shape, ways: Array) -> list[_Shape]:
+    """The shape on each GPU, by shifts of the beginning of its work, of its end, and of its sensor."""
+    noise = shape.square / fits[0].iterations
+    even_s = np.linspace(-0.2, 0.2, 21) * fits[0].period_s
+    # Most GPUs begin their work together; a late beginning has to be worth its parameter.
+    together = np.column_stack([ways[:, 1], ways[:, 0] + ways[:, 2]])
+    gpus = []
+    for each in fits:
+        choice = []
+        for one in (together, ways):
+            grid = np.meshgrid(*[even_s] * (one.shape[1] - 1), [0.0])
+            start_s = np.stack(grid, axis=-1).reshape(-1, one.shape[1])
+            choice.append(_search(each, start_s, shape, one, noise))
+        gpus.append(min(choice, key=lambda tried: tried.score))
+    return gpus
+
+
+def _with_wait(fits: Sequence[_Fits], aligned: _Aligned) -> _Aligned:
+    """The same with a level of its own from each arrival until the last one, after which all GPUs exchange
+    data. A waiting GPU needs no less than its least power and no more than during the exchange.
+    """
+    if not aligned.synchronous:
+        return aligned
+    shape, last = aligned.shape, int(aligned.falls[-1])
+    ways = aligned.gpus[0].ways
+    ends_s = [gpu.edges_s[last] - gpu.moved_s[-1] for gpu in aligned.gpus]
+    latest = aligned.gpus[int(np.argmax(ends_s))]
+    low, exchange = float(latest.levels.min()), float(latest.levels[last])
+    place = last + 1
+    edges_s = np.insert(shape.edges_s, place, max(ends_s))
+    if np.any(np.diff(edges_s) < 0):
+        return aligned
+    levels = np.insert(shape.levels, place, exchange)
+    levels[last] = (low + exchange) / 2
+    alike = np.full(len(levels), ALIKE)
+    alike[last] = math.hypot(ALIKE, (exchange - low) / math.sqrt(12))
+    _, _, ways = next(each for each in _parts(shape, fits[0].period_s)
+                      if each[0] == aligned.rise and np.array_equal(each[1], aligned.falls))
+    ways = np.insert(ways, place, [0.0, 0.0, 1.0], axis=0)
+    wider = _Shape(edges_s, levels, shape.square, shape.score, alike=alike)
+    gpus = _shifted(fits, wider, ways)
+    rise = aligned.rise + (aligned.rise >= place)
+    return _Aligned(wider, rise, aligned.falls, True, gpus, sum(gpu.score for gpu in gpus))
 
 
 def _pooled(fits: Sequence[_Fits], aligned: _Aligned) -> _Fits:
@@ -323,7 +365,7 @@ def _arrival(clock: _Clock, readings: _PowerReadings, shape: _Shape, falls: Arra
     left = readings.power - shares @ shape.levels
     levels, shifts = len(shape.levels), shape.ways.shape[1]
     noise = float(left @ left) / (len(clock.ends_s) - 7)
-    prior = noise * np.array([ALIKE**-2] * levels + [0.0] * (shifts - 1) + [DELAY_S**-2])
+    prior = noise * np.concatenate([shape.alike**-2, np.zeros(shifts - 1), [DELAY_S**-2]])
     bread = np.linalg.pinv(slopes.T @ slopes + np.diag(prior))
     # Errors that are near in time are alike, and so are those at the same part of the iteration, where the
     # shape is wrong: the sandwich estimate for two ways (Cameron, Gelbach and Miller, 2011).
