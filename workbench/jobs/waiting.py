@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 
 # Standard deviations between the GPUs of a node: of a level of power, in parts of the mean power, and of the
 # delay of a sensor. The data overrule them where they show more.
-ALIKE, DELAY_S = 0.1, 0.001
+ALIKE, DELAY_S = 0.02, 0.001
 LEAST_ITERATIONS = 20
 WORTH = 0.01  # of an iteration; a GPU that costs less is no straggler
 
@@ -123,21 +123,20 @@ class _Fits(NamedTuple):
                 products += self.products[row[..., :, None], column[..., None, :]] * parts
         return products, right
 
-    def fit(self, edges_s: Array, expected: Array, weight: Array) -> tuple[Array, Array]:
+    def fit(self, edges_s: Array, weight: Array) -> tuple[Array, Array]:
         """Residual sums of squares (sets,), and levels (sets, edges), of shapes with given edges.
 
         Args:
             edges_s: After the iterations' ends, ascending, (sets, edges).
-            expected: Levels, (edges,) in parts of the mean power.
-            weight: Of the squared distances to them, (edges,).
+            weight: Quadratic form of the levels that is added, (edges, edges).
         """
         edges = edges_s.shape[-1]
         shares = _shares(edges)
         products, right = self.moved(edges_s)
-        right = right @ shares + weight * expected
-        normal = shares.T @ products @ shares + np.diag(weight)
+        right = right @ shares
+        normal = shares.T @ products @ shares + weight
         levels = np.linalg.solve(normal, right[..., None])[..., 0]
-        return self.square + float(weight @ expected**2) - np.sum(right * levels, axis=-1), levels
+        return self.square - np.sum(right * levels, axis=-1), levels
 
 
 def _shares(edges: int) -> Array:
@@ -156,7 +155,7 @@ class _Shape(NamedTuple):
     score: float
     moved_s: Array = np.zeros(0)  # the shifts of one GPU, the last is that of its sensor
     ways: Array = np.zeros((0, 0))  # from them to the edges, (edges, shifts)
-    alike: Array = np.zeros(0)  # standard deviations of the levels from the expected ones
+    unlike: Array = np.zeros((0, 0))  # quadratic form of levels: how far they are from the expected ones
 
 
 def _search(
@@ -172,12 +171,12 @@ def _search(
         noise: Variance of the readings, for the weight of what is expected.
         delay_s: Standard deviation of the last shift.
     """
-    weight, delay = noise / shape.alike**2, noise / delay_s**2
+    delay = noise / delay_s**2
 
     def tried(moved_s: Array) -> tuple[Array, Array, Array]:
         edges_s = np.maximum.accumulate(shape.edges_s + moved_s @ ways.T, axis=-1)
         edges_s = np.minimum(edges_s, edges_s[:, :1] + fits.period_s)
-        squares, levels = fits.fit(edges_s, shape.levels, weight)
+        squares, levels = fits.fit(edges_s, noise * shape.unlike)
         return squares + delay * moved_s[:, -1] ** 2, edges_s, levels
 
     best_s = start_s[int(np.argmin(tried(start_s)[0]))]
@@ -189,7 +188,7 @@ def _search(
     squares, edges_s, levels = tried(best_s[None])
     square = float(squares[0])
     score = fits.score(square, sum(ways.shape))
-    return _Shape(edges_s[0], levels[0], square, score, best_s, ways, shape.alike)
+    return _Shape(edges_s[0], levels[0], square, score, best_s, ways, shape.unlike)
 
 
 def _own(fits: _Fits) -> _Shape | None:
@@ -198,9 +197,9 @@ def _own(fits: _Fits) -> _Shape | None:
     sets_s = coarse_s[np.column_stack(np.triu_indices(len(coarse_s), 1))]
     best, least = None, fits.flat
     for edges in range(2, 8):
-        flat, any_level = np.ones(edges), np.full(edges, 1e3)
-        edges_s = sets_s[int(np.argmin(fits.fit(sets_s, flat, any_level**-2)[0]))]
-        shape = _Shape(edges_s, flat, 0.0, 0.0, alike=any_level)
+        unlike = 1e-6 * np.eye(edges)
+        edges_s = sets_s[int(np.argmin(fits.fit(sets_s, unlike)[0]))]
+        shape = _Shape(edges_s, np.ones(edges), 0.0, 0.0, unlike=unlike)
         shape = _search(fits, np.zeros((1, edges)), shape, np.eye(edges), 1.0, math.inf)
         if shape.levels.min() < 0:
             break
@@ -242,6 +241,19 @@ def _parts(shape: _Shape, period_s: float) -> list[tuple[int, Array, Array]]:
     return found
 
 
+def _unlike(levels: Array, spread: Array | float = 0.0) -> Array:
+    """The squared distance of a GPU's levels from a scaled and shifted copy of other levels, in variances: cards
+    differ in static power and in the power of the same work.
+
+    Args:
+        levels: The other ones.
+        spread: Standard deviations of what is expected of them.
+    """
+    weight = np.diag(1 / (ALIKE**2 + np.square(spread) + np.zeros(len(levels))))
+    copies = weight @ np.column_stack([np.ones(len(levels)), levels])
+    return np.asarray(weight - copies @ np.linalg.pinv(copies.T @ np.linalg.pinv(weight) @ copies) @ copies.T)
+
+
 class _Aligned(NamedTuple):
     """The shapes of all GPUs as shifted ones of one of them."""
 
@@ -257,7 +269,7 @@ def _align(fits: Sequence[_Fits], shape: _Shape | None) -> list[_Aligned]:
     """The best alignment of all GPUs to a shape; none where the shape has no end of work."""
     if shape is None:
         return []
-    shape = shape._replace(alike=np.full(len(shape.levels), ALIKE))
+    shape = shape._replace(unlike=_unlike(shape.levels))
     found = []
     for rise, falls, ways in _parts(shape, fits[0].period_s):
         gpus = _shifted(fits, shape, ways)
@@ -302,12 +314,12 @@ def _with_wait(fits: Sequence[_Fits], aligned: _Aligned) -> _Aligned:
         return aligned
     levels = np.insert(shape.levels, place, exchange)
     levels[last] = (low + exchange) / 2
-    alike = np.full(len(levels), ALIKE)
-    alike[last] = math.hypot(ALIKE, (exchange - low) / math.sqrt(12))
+    spread = np.zeros(len(levels))
+    spread[last] = (exchange - low) / math.sqrt(12)
     _, _, ways = next(each for each in _parts(shape, fits[0].period_s)
                       if each[0] == aligned.rise and np.array_equal(each[1], aligned.falls))
     ways = np.insert(ways, place, [0.0, 0.0, 1.0], axis=0)
-    wider = _Shape(edges_s, levels, shape.square, shape.score, alike=alike)
+    wider = _Shape(edges_s, levels, shape.square, shape.score, unlike=_unlike(levels, spread))
     gpus = _shifted(fits, wider, ways)
     rise = aligned.rise + (aligned.rise >= place)
     return _Aligned(wider, rise, aligned.falls, True, gpus, sum(gpu.score for gpu in gpus))
@@ -365,13 +377,14 @@ def _arrival(clock: _Clock, readings: _PowerReadings, shape: _Shape, falls: Arra
     left = readings.power - shares @ shape.levels
     levels, shifts = len(shape.levels), shape.ways.shape[1]
     noise = float(left @ left) / (len(clock.ends_s) - 7)
-    prior = noise * np.concatenate([shape.alike**-2, np.zeros(shifts - 1), [DELAY_S**-2]])
-    bread = np.linalg.pinv(slopes.T @ slopes + np.diag(prior))
+    prior = np.diag(np.r_[np.zeros(levels + shifts - 1), noise / DELAY_S**2])
+    prior[:levels, :levels] = noise * shape.unlike
+    bread = np.linalg.pinv(slopes.T @ slopes + prior)
     # Errors that are near in time are alike, and so are those at the same part of the iteration, where the
     # shape is wrong: the sandwich estimate for two ways (Cameron, Gelbach and Miller, 2011).
     middle_s = (readings.end_s + readings.begin_s) / 2 - shape.moved_s[-1]
     after_s = middle_s - clock.ends_s[np.searchsorted(clock.ends_s, middle_s) - 1]
-    scores, meat = slopes * left[:, None], np.diag(prior * noise)
+    scores, meat = slopes * left[:, None], prior * noise
     for order in (np.arange(len(left)), np.argsort(after_s)):
         parts = np.array([part.sum(axis=0) for part in np.array_split(scores[order], 20)])
         meat = meat + parts.T @ parts * 20 / 19
