@@ -123,15 +123,15 @@ class _Fits(NamedTuple):
                 products += self.products[row[..., :, None], column[..., None, :]] * parts
         return products, right
 
-    def fit(self, edges_s: Array, weight: Array) -> tuple[Array, Array]:
-        """Residual sums of squares (sets,), and levels (sets, edges), of shapes with given edges.
+    def fit(self, edges_s: Array, mix: Array, weight: Array) -> tuple[Array, Array]:
+        """Residual sums of squares (sets,), and levels (sets, levels), of shapes with given edges.
 
         Args:
             edges_s: After the iterations' ends, ascending, (sets, edges).
-            weight: Quadratic form of the levels that is added, (edges, edges).
+            mix: The power after each edge as a mean of levels, (edges, levels).
+            weight: Quadratic form of the levels that is added, (levels, levels).
         """
-        edges = edges_s.shape[-1]
-        shares = _shares(edges)
+        shares = _shares(edges_s.shape[-1]) @ mix
         products, right = self.moved(edges_s)
         right = right @ shares
         normal = shares.T @ products @ shares + weight
@@ -147,12 +147,13 @@ def _shares(edges: int) -> Array:
 
 
 class _Shape(NamedTuple):
-    """Power over the iteration: from each edge to the next one it has a level."""
+    """Power over the iteration: from each edge to the next one it is a mean of levels."""
 
     edges_s: Array  # after the iterations' ends, ascending, within one period
     levels: Array  # of the mean power
     square: float  # mean of the squared residuals
     score: float
+    mix: Array  # (edges, levels)
     moved_s: Array = np.zeros(0)  # the shifts of one GPU, the last is that of its sensor
     ways: Array = np.zeros((0, 0))  # from them to the edges, (edges, shifts)
     unlike: Array = np.zeros((0, 0))  # quadratic form of levels: how far they are from the expected ones
@@ -174,9 +175,10 @@ def _search(
     delay = noise / delay_s**2
 
     def tried(moved_s: Array) -> tuple[Array, Array, Array]:
-        edges_s = np.maximum.accumulate(shape.edges_s + moved_s @ ways.T, axis=-1)
-        edges_s = np.minimum(edges_s, edges_s[:, :1] + fits.period_s)
-        squares, levels = fits.fit(edges_s, noise * shape.unlike)
+        edges_s = shape.edges_s + moved_s @ ways.T
+        edges_s = np.minimum.accumulate(edges_s[:, ::-1], axis=-1)[:, ::-1]
+        edges_s = np.maximum(edges_s, edges_s[:, -1:] - fits.period_s)
+        squares, levels = fits.fit(edges_s, shape.mix, noise * shape.unlike)
         return squares + delay * moved_s[:, -1] ** 2, edges_s, levels
 
     best_s = start_s[int(np.argmin(tried(start_s)[0]))]
@@ -187,8 +189,8 @@ def _search(
             best_s = moved_s[int(np.argmin(tried(moved_s)[0]))]
     squares, edges_s, levels = tried(best_s[None])
     square = float(squares[0])
-    score = fits.score(square, sum(ways.shape))
-    return _Shape(edges_s[0], levels[0], square, score, best_s, ways, shape.unlike)
+    score = fits.score(square, levels.shape[1] + ways.shape[1])
+    return _Shape(edges_s[0], levels[0], square, score, shape.mix, best_s, ways, shape.unlike)
 
 
 def _own(fits: _Fits) -> _Shape | None:
@@ -197,9 +199,9 @@ def _own(fits: _Fits) -> _Shape | None:
     sets_s = coarse_s[np.column_stack(np.triu_indices(len(coarse_s), 1))]
     best, least = None, fits.flat
     for edges in range(2, 8):
-        unlike = 1e-6 * np.eye(edges)
-        edges_s = sets_s[int(np.argmin(fits.fit(sets_s, unlike)[0]))]
-        shape = _Shape(edges_s, np.ones(edges), 0.0, 0.0, unlike=unlike)
+        mix, unlike = np.eye(edges), 1e-6 * np.eye(edges)
+        edges_s = sets_s[int(np.argmin(fits.fit(sets_s, mix, unlike)[0]))]
+        shape = _Shape(edges_s, np.ones(edges), 0.0, 0.0, mix, unlike=unlike)
         shape = _search(fits, np.zeros((1, edges)), shape, np.eye(edges), 1.0, math.inf)
         if shape.levels.min() < 0:
             break
@@ -260,9 +262,14 @@ class _Aligned(NamedTuple):
     shape: _Shape
     rise: int  # edge at which the work begins
     falls: Array  # edges at which it ends
-    synchronous: bool  # whether there are edges between the arrival and the beginning of the work
+    ways: Array  # from the shifts of the beginning, the end and all after that to the edges, (edges, 3)
     gpus: list[_Shape]
     score: float
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether there are edges between the arrival and the beginning of the work."""
+        return bool(self.ways[:, 2].any())
 
 
 def _align(fits: Sequence[_Fits], shape: _Shape | None) -> list[_Aligned]:
@@ -275,9 +282,9 @@ def _align(fits: Sequence[_Fits], shape: _Shape | None) -> list[_Aligned]:
         gpus = _shifted(fits, shape, ways)
         # In doubt the work begins at the last rise before it.
         score = sum(gpu.score for gpu in gpus) - np.count_nonzero(ways[:, 2]) * math.log(fits[0].iterations)
-        found.append(_Aligned(shape, rise, falls, bool(ways[:, 2].any()), gpus, score))
+        found.append(_Aligned(shape, rise, falls, ways, gpus, score))
     best = sorted(found, key=lambda each: each.score)[:1]
-    return [_with_wait(fits, each._replace(score=sum(gpu.score for gpu in each.gpus))) for each in best]
+    return [each._replace(score=sum(gpu.score for gpu in each.gpus)) for each in best]
 
 
 def _shifted(fits: Sequence[_Fits], shape: _Shape, ways: Array) -> list[_Shape]:
@@ -297,32 +304,86 @@ def _shifted(fits: Sequence[_Fits], shape: _Shape, ways: Array) -> list[_Shape]:
     return gpus
 
 
-def _with_wait(fits: Sequence[_Fits], aligned: _Aligned) -> _Aligned:
-    """The same with a level of its own from each arrival until the last one, after which all GPUs exchange
-    data. A waiting GPU needs no less than its least power and no more than during the exchange.
+# A normal distribution as three values: their distance in standard deviations, and their weights.
+NORMAL = np.array([-math.sqrt(3), 0.0, math.sqrt(3)]), np.array([1, 4, 1]) / 6
+
+
+def _with_wait(fits: Sequence[_Fits], aligned: _Aligned, busy: Array) -> _Aligned:
+    """The same with arrivals that differ between iterations, and with a level of its own from each arrival until
+    the last one. Then all GPUs exchange data. A waiting GPU needs no less than its least power and no more than
+    during the exchange.
+
+    Args:
+        busy: Share of the time in which each GPU executes kernels; NaN for unknown.
     """
-    if not aligned.synchronous:
-        return aligned
-    shape, last = aligned.shape, int(aligned.falls[-1])
-    ways = aligned.gpus[0].ways
-    ends_s = [gpu.edges_s[last] - gpu.moved_s[-1] for gpu in aligned.gpus]
-    latest = aligned.gpus[int(np.argmax(ends_s))]
+    period_s = fits[0].period_s
+    if aligned.falls[-1] < aligned.falls[0]:
+        aligned = _turned(aligned, period_s)
+    shape, ways = aligned.shape, aligned.ways
+    first, last = int(aligned.falls[0]), int(aligned.falls[-1])
+    steps = shape.levels - np.roll(shape.levels, 1)
+    parts = steps[aligned.falls] / steps[aligned.falls].sum()
+    fall_s, way = float(parts @ shape.edges_s[aligned.falls]), parts @ ways[aligned.falls]
+    ends_s = [fall_s + float(way[-len(gpu.moved_s):] @ gpu.moved_s) - gpu.moved_s[-1] for gpu in aligned.gpus]
+    number = int(np.argmax(ends_s))
+    latest = aligned.gpus[number]
+    # Idle waiting and a late beginning are not busy; polling is.
+    wait_s = ends_s[number] - np.array(ends_s)
+    late_s = np.array([gpu.moved_s[0] - gpu.moved_s[-1] if len(gpu.moved_s) == 3 else 0.0 for gpu in aligned.gpus])
+    idle_s = (busy[number] - busy) * period_s - late_s + late_s[number]
+    idles = float(idle_s @ wait_s) > float(wait_s @ wait_s) / 2
     low, exchange = float(latest.levels.min()), float(latest.levels[last])
-    place = last + 1
-    edges_s = np.insert(shape.edges_s, place, max(ends_s))
-    if np.any(np.diff(edges_s) < 0):
-        return aligned
-    levels = np.insert(shape.levels, place, exchange)
-    levels[last] = (low + exchange) / 2
+    barrier = [0.0] * aligned.synchronous
+    before, behind = shape.levels[:first], shape.levels[last + 1 :]
+    levels = np.concatenate([before, [low if idles else (low + exchange) / 2, exchange] if barrier else [exchange], behind])
     spread = np.zeros(len(levels))
-    spread[last] = (exchange - low) / math.sqrt(12)
-    _, _, ways = next(each for each in _parts(shape, fits[0].period_s)
-                      if each[0] == aligned.rise and np.array_equal(each[1], aligned.falls))
-    ways = np.insert(ways, place, [0.0, 0.0, 1.0], axis=0)
-    wider = _Shape(edges_s, levels, shape.square, shape.score, unlike=_unlike(levels, spread))
-    gpus = _shifted(fits, wider, ways)
-    rise = aligned.rise + (aligned.rise >= place)
-    return _Aligned(wider, rise, aligned.falls, True, gpus, sum(gpu.score for gpu in gpus))
+    if barrier and not idles:
+        spread[first] = (exchange - low) / math.sqrt(12)
+    count = len(levels)
+    mix = np.eye(count)
+    share = np.cumsum(NORMAL[1])[:, None]
+    mix = np.concatenate([mix[:first], share * mix[first] + (1 - share) * mix[first - 1], mix[first + 1 :]])
+    rows = np.concatenate([ways[:first], np.tile(way, (3, 1)), np.tile([0.0, 0.0, 1.0], (len(barrier), 1)), ways[last + 1 :]])
+    jitter = np.zeros(len(rows))
+    jitter[first : first + 3] = NORMAL[0]
+    rise = aligned.rise + (2 + len(barrier) - (last - first)) * (aligned.rise > last)
+
+    def refit(barrier_s: float, starts: Sequence[Array]) -> _Aligned:
+        edges_s = np.concatenate([shape.edges_s[:first], np.full(3, fall_s), np.full(len(barrier), barrier_s), shape.edges_s[last + 1 :]])
+        wider = _Shape(edges_s, levels, shape.square, shape.score, mix, unlike=_unlike(levels, spread))
+        gpus = []
+        for each, start_s in zip(fits, starts, strict=True):
+            late = start_s.shape[1] == 4
+            one = rows if late else np.column_stack([rows[:, 1], rows[:, 0] + rows[:, 2]])
+            one = np.column_stack([one[:, :-1], jitter, one[:, -1]])
+            gpus.append(_search(each, start_s, wider, one, shape.square / fits[0].iterations))
+        return _Aligned(wider, rise, np.arange(first, first + 3), rows, gpus, sum(gpu.score for gpu in gpus))
+
+    starts = []
+    for gpu in aligned.gpus:
+        moved = np.tile(gpu.moved_s, (3, 1))
+        starts.append(np.column_stack([moved[:, :-1], np.array([0.0, 0.01, 0.03]) * period_s, moved[:, -1]]))
+    barrier_s, best = max(ends_s), None
+    for size in (0.02, 0.005) if barrier else (0.0,):
+        tries = []
+        for at_s in barrier_s + np.arange(-2, 3) * size * period_s:
+            if (last + 1 == len(shape.edges_s) or at_s < shape.edges_s[last + 1]) or not barrier:
+                tries.append((refit(at_s, starts), at_s))
+        best, barrier_s = min(tries, key=lambda each: each[0].score)
+        starts = [gpu.moved_s[None] for gpu in best.gpus]
+    return best
+
+
+def _turned(aligned: _Aligned, period_s: float) -> _Aligned:
+    """The same, with the edges from the end of the work on before those that are in the same iteration."""
+    first, count = int(aligned.falls[0]), len(aligned.shape.levels)
+    order = np.roll(np.arange(count), -first)
+    shape = aligned.shape
+    edges_s = np.concatenate([shape.edges_s[first:] - period_s, shape.edges_s[:first]])
+    return aligned._replace(
+        shape=shape._replace(edges_s=edges_s, levels=shape.levels[order]), ways=aligned.ways[order],
+        rise=(aligned.rise - first) % count, falls=(aligned.falls - first) % count,
+    )
 
 
 def _pooled(fits: Sequence[_Fits], aligned: _Aligned) -> _Fits:
@@ -371,8 +432,9 @@ class _Arrival(NamedTuple):
 
 def _arrival(clock: _Clock, readings: _PowerReadings, shape: _Shape, falls: Array) -> _Arrival:
     passed, changes = clock.passed(readings, shape.edges_s)
-    shares = np.column_stack([passed, np.ones(len(passed))]) @ _shares(len(shape.levels))
-    steps = shape.levels - np.roll(shape.levels, 1)
+    shares = np.column_stack([passed, np.ones(len(passed))]) @ _shares(len(shape.edges_s)) @ shape.mix
+    steps = shape.mix @ shape.levels
+    steps = steps - np.roll(steps, 1)
     slopes = np.column_stack([shares, changes * steps @ shape.ways])
     left = readings.power - shares @ shape.levels
     levels, shifts = len(shape.levels), shape.ways.shape[1]
@@ -397,17 +459,8 @@ def _arrival(clock: _Clock, readings: _PowerReadings, shape: _Shape, falls: Arra
     way[-1] -= 1.0
     at_s = float(parts @ edges_s - shape.moved_s[-1])
     error_s = math.sqrt(float(way @ errors[levels:, levels:] @ way))
-    # Where the arrival changes by a time d, readings around it change by the fall's height times d / window.
-    window_s = float(np.median(readings.end_s - readings.begin_s))
-    range_s = window_s / 2 + clock.period_s / 8
-    near = np.abs((after_s - at_s + clock.period_s / 2) % clock.period_s - clock.period_s / 2) < range_s
-    squares = np.array([np.mean(left[part] ** 2) if part.any() else 0.0 for part in (near, ~near)])
-    excess = float(squares[0] - squares[1])
-    spread_s = max(2 * range_s * excess / float(steps[falls].sum()) ** 2, 1e-12)
-    root = math.sqrt(math.pi)
-    jitter_s = 2 * window_s / (math.sqrt(math.pi + 4 * window_s / spread_s) - root)
-    late_s = float(shape.moved_s[0] - shape.moved_s[-1]) if shifts == 3 else 0.0
-    return _Arrival(at_s, error_s, jitter_s, late_s, float(shape.levels[falls[-1]]))
+    late_s = float(shape.moved_s[0] - shape.moved_s[-1]) if shifts == 4 else 0.0
+    return _Arrival(at_s, error_s, abs(float(shape.moved_s[-2])), late_s, float(shape.mix[falls[-1]] @ shape.levels))
 
 
 def _readings(trace: pl.DataFrame, clock: _Clock, window_s: float | None) -> _PowerReadings | None:
@@ -461,7 +514,7 @@ def waiting(
     whole = JobWaiting(
         float(lengths_s.mean()), 1.96 * float(lengths_s.std()) / math.sqrt(len(lengths_s)), len(lengths_s),
         tuple(
-            GpuWait(uuid, (indices or {}).get(uuid, place), sm_clock_mhz=_mean_mhz(trace, ends))
+            GpuWait(uuid, (indices or {}).get(uuid, place), sm_clock_mhz=_mean(trace, "sm_clock_mhz", ends))
             for place, (uuid, trace) in enumerate(traces.items())
         ),
     )
@@ -474,7 +527,8 @@ def waiting(
             "the iterations are in phase with the power sensor, which always shows the same parts of them"
         ))
     fits = [_Fits.of(clock, each) for each in readings]
-    alignments = _shapes(fits)
+    busy = np.array([_mean(trace, "utilisation", ends) or math.nan for trace in traces.values()])
+    alignments = sorted((_with_wait(fits, each, busy) for each in _shapes(fits)[:2]), key=lambda each: each.score)
     if not alignments:
         return replace(whole, reason="the power of waiting GPUs does not differ from that of working ones")
     for gpu, fit, shape in zip(whole.gpus, fits, alignments[0].gpus, strict=True):
@@ -495,9 +549,9 @@ def _hidden_s(readings: _PowerReadings, clock: _Clock) -> float:
     return gap_s - float(np.median(readings.end_s - readings.begin_s))
 
 
-def _mean_mhz(trace: pl.DataFrame, ends_s: Array) -> float | None:
-    inside = trace.filter(pl.col("time_s").is_between(ends_s[0], ends_s[-1]))["sm_clock_mhz"].drop_nulls()
-    return float(inside.mean()) if len(inside) else None  # type: ignore[arg-type]
+def _mean(trace: pl.DataFrame, column: str, ends_s: Array) -> float | None:
+    values = trace.filter(pl.col("time_s").is_between(ends_s[0], ends_s[-1]))[column].drop_nulls()
+    return float(values.mean()) if len(values) else None  # type: ignore[arg-type]
 
 
 def _result(
@@ -521,11 +575,13 @@ def _result(
     def barrier_s(moments_s: Array) -> Array:
         return np.asarray((moments_s[..., None, :] + random).max(axis=-1).mean(axis=-1))
 
-    last_s = float(barrier_s(at_s))
+    last_s = barrier = float(barrier_s(at_s))
+    if aligned.synchronous:
+        last_s = float(aligned.shape.edges_s[aligned.falls[-1] + 1])
     wait_s = np.maximum(last_s - at_s, 0.0)
     possible_s = at_s + error_s * rng.standard_normal((100, len(at_s)))
     half_s = 2.1 * (barrier_s(possible_s)[:, None] - possible_s).std(axis=0)
-    half_s = np.hypot(half_s, last_s - at_s.max())
+    half_s = np.hypot(half_s, barrier - (last_s if aligned.synchronous else at_s.max()))
     order = np.argsort(at_s)
     slow, after = order[-1], order[-2]
     lead_s = float(at_s[slow] - at_s[after])
@@ -534,7 +590,7 @@ def _result(
     if lead_s > max(2.6 * lead_error_s, WORTH * clock.period_s):
         as_next_s = at_s.copy()
         as_next_s[slow] = at_s[after]
-        straggler, cost_s = whole.gpus[slow].uuid, last_s - float(barrier_s(as_next_s))
+        straggler, cost_s = whole.gpus[slow].uuid, barrier - float(barrier_s(as_next_s))
         reason = _cause(whole.gpus, int(slow), arrivals, lead_s, traces[straggler])
     elif 2.6 * lead_error_s > 3 * WORTH * clock.period_s:
         return replace(whole, reason=(
@@ -547,7 +603,7 @@ def _result(
         shape, mean_w = aligned.gpus[number], readings[number].mean_w
         middle_s = begin_s + (np.arange(48) + 0.5) / 48 * clock.period_s + shape.moved_s[-1]
         since_s = (middle_s - shape.edges_s[0]) % clock.period_s
-        power_w = mean_w * shape.levels[np.searchsorted(shape.edges_s - shape.edges_s[0], since_s) - 1]
+        power_w = mean_w * (shape.mix @ shape.levels)[np.searchsorted(shape.edges_s - shape.edges_s[0], since_s) - 1]
         gpus.append(replace(
             gpu, work_s=float(span_s - wait_s[number]), wait_s=float(wait_s[number]),
             wait_uncertainty_s=float(half_s[number]), power_w=tuple(map(float, power_w)),
