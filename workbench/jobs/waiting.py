@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 
 # Standard deviations between the GPUs of a node: of a level of power, in parts of the mean power, and of the
 # delay of a sensor. The data overrule them where they show more.
-ALIKE, DELAY_S = 0.02, 0.001
+CARDS, ALIKE, DELAY_S = 0.1, 0.02, 0.001
 LEAST_ITERATIONS = 20
 WORTH = 0.01  # of an iteration; a GPU that costs less is no straggler
 
@@ -123,20 +123,22 @@ class _Fits(NamedTuple):
                 products += self.products[row[..., :, None], column[..., None, :]] * parts
         return products, right
 
-    def fit(self, edges_s: Array, mix: Array, weight: Array) -> tuple[Array, Array]:
+    def fit(self, edges_s: Array, mix: Array, expected: Array, weight: Array) -> tuple[Array, Array]:
         """Residual sums of squares (sets,), and levels (sets, levels), of shapes with given edges.
 
         Args:
             edges_s: After the iterations' ends, ascending, (sets, edges).
             mix: The power after each edge as a mean of levels, (edges, levels).
-            weight: Quadratic form of the levels that is added, (levels, levels).
+            expected: Levels.
+            weight: Of the squared distances to them, (levels, levels).
         """
         shares = _shares(edges_s.shape[-1]) @ mix
         products, right = self.moved(edges_s)
-        right = right @ shares
+        right = right @ shares + weight @ expected
         normal = shares.T @ products @ shares + weight
         levels = np.linalg.solve(normal, right[..., None])[..., 0]
-        return self.square - np.sum(right * levels, axis=-1), levels
+        square = self.square + float(expected @ weight @ expected)
+        return square - np.sum(right * levels, axis=-1), levels
 
 
 def _shares(edges: int) -> Array:
@@ -156,7 +158,7 @@ class _Shape(NamedTuple):
     mix: Array  # (edges, levels)
     moved_s: Array = np.zeros(0)  # the shifts of one GPU, the last is that of its sensor
     ways: Array = np.zeros((0, 0))  # from them to the edges, (edges, shifts)
-    unlike: Array = np.zeros((0, 0))  # quadratic form of levels: how far they are from the expected ones
+    unlike: Array = np.zeros((0, 0))  # inverse covariance of the levels of one GPU
 
 
 def _search(
@@ -178,7 +180,7 @@ def _search(
         edges_s = shape.edges_s + moved_s @ ways.T
         edges_s = np.minimum.accumulate(edges_s[:, ::-1], axis=-1)[:, ::-1]
         edges_s = np.maximum(edges_s, edges_s[:, -1:] - fits.period_s)
-        squares, levels = fits.fit(edges_s, shape.mix, noise * shape.unlike)
+        squares, levels = fits.fit(edges_s, shape.mix, shape.levels, noise * shape.unlike)
         return squares + delay * moved_s[:, -1] ** 2, edges_s, levels
 
     best_s = start_s[int(np.argmin(tried(start_s)[0]))]
@@ -200,7 +202,7 @@ def _own(fits: _Fits) -> _Shape | None:
     best, least = None, fits.flat
     for edges in range(2, 8):
         mix, unlike = np.eye(edges), 1e-6 * np.eye(edges)
-        edges_s = sets_s[int(np.argmin(fits.fit(sets_s, mix, unlike)[0]))]
+        edges_s = sets_s[int(np.argmin(fits.fit(sets_s, mix, np.ones(edges), unlike)[0]))]
         shape = _Shape(edges_s, np.ones(edges), 0.0, 0.0, mix, unlike=unlike)
         shape = _search(fits, np.zeros((1, edges)), shape, np.eye(edges), 1.0, math.inf)
         if shape.levels.min() < 0:
@@ -244,16 +246,15 @@ def _parts(shape: _Shape, period_s: float) -> list[tuple[int, Array, Array]]:
 
 
 def _unlike(levels: Array, spread: Array | float = 0.0) -> Array:
-    """The squared distance of a GPU's levels from a scaled and shifted copy of other levels, in variances: cards
-    differ in static power and in the power of the same work.
+    """The inverse covariance of a GPU's levels from those of another one: static power, the power of the same work,
+    and each level.
 
     Args:
-        levels: The other ones.
-        spread: Standard deviations of what is expected of them.
+        levels: Of the other one.
+        spread: Further standard deviations of what is expected.
     """
-    weight = np.diag(1 / (ALIKE**2 + np.square(spread) + np.zeros(len(levels))))
-    copies = weight @ np.column_stack([np.ones(len(levels)), levels])
-    return np.asarray(weight - copies @ np.linalg.pinv(copies.T @ np.linalg.pinv(weight) @ copies) @ copies.T)
+    own = np.diag(ALIKE**2 + np.square(spread) + np.zeros(len(levels)))
+    return np.asarray(np.linalg.inv(own + CARDS**2 * (1.0 + np.outer(levels, levels))))
 
 
 class _Aligned(NamedTuple):
@@ -363,14 +364,14 @@ def _with_wait(fits: Sequence[_Fits], aligned: _Aligned, busy: Array) -> _Aligne
     for gpu in aligned.gpus:
         moved = np.tile(gpu.moved_s, (3, 1))
         starts.append(np.column_stack([moved[:, :-1], np.array([0.0, 0.01, 0.03]) * period_s, moved[:, -1]]))
-    barrier_s, best = max(ends_s), None
-    for size in (0.02, 0.005) if barrier else (0.0,):
-        tries = []
-        for at_s in barrier_s + np.arange(-2, 3) * size * period_s:
-            if (last + 1 == len(shape.edges_s) or at_s < shape.edges_s[last + 1]) or not barrier:
-                tries.append((refit(at_s, starts), at_s))
-        best, barrier_s = min(tries, key=lambda each: each[0].score)
+    barrier_s = max(ends_s)
+    best = refit(barrier_s, starts)
+    next_s = shape.edges_s[last + 1] if last + 1 < len(shape.edges_s) else math.inf
+    for size in (0.02, 0.01, 0.005, 0.002) if barrier else ():
         starts = [gpu.moved_s[None] for gpu in best.gpus]
+        for at_s in (barrier_s - size * period_s, barrier_s + size * period_s):
+            if at_s < next_s and (tried := refit(at_s, starts)).score < best.score:
+                best, barrier_s = tried, at_s
     return best
 
 
@@ -575,13 +576,12 @@ def _result(
     def barrier_s(moments_s: Array) -> Array:
         return np.asarray((moments_s[..., None, :] + random).max(axis=-1).mean(axis=-1))
 
-    last_s = barrier = float(barrier_s(at_s))
-    if aligned.synchronous:
-        last_s = float(aligned.shape.edges_s[aligned.falls[-1] + 1])
+    last_s = float(barrier_s(at_s))
     wait_s = np.maximum(last_s - at_s, 0.0)
     possible_s = at_s + error_s * rng.standard_normal((100, len(at_s)))
     half_s = 2.1 * (barrier_s(possible_s)[:, None] - possible_s).std(axis=0)
-    half_s = np.hypot(half_s, barrier - (last_s if aligned.synchronous else at_s.max()))
+    fitted_s = float(aligned.shape.edges_s[aligned.falls[-1] + 1]) if aligned.synchronous else at_s.max()
+    half_s = np.hypot(half_s, last_s - fitted_s)
     order = np.argsort(at_s)
     slow, after = order[-1], order[-2]
     lead_s = float(at_s[slow] - at_s[after])
@@ -590,7 +590,7 @@ def _result(
     if lead_s > max(2.6 * lead_error_s, WORTH * clock.period_s):
         as_next_s = at_s.copy()
         as_next_s[slow] = at_s[after]
-        straggler, cost_s = whole.gpus[slow].uuid, barrier - float(barrier_s(as_next_s))
+        straggler, cost_s = whole.gpus[slow].uuid, last_s - float(barrier_s(as_next_s))
         reason = _cause(whole.gpus, int(slow), arrivals, lead_s, traces[straggler])
     elif 2.6 * lead_error_s > 3 * WORTH * clock.period_s:
         return replace(whole, reason=(
