@@ -177,6 +177,7 @@ def _search(
     delay = noise / delay_s**2
 
     def tried(moved_s: Array) -> tuple[Array, Array, Array]:
+        moved_s[:, -1] = np.clip(moved_s[:, -1], -3 * delay_s, 3 * delay_s)
         edges_s = shape.edges_s + moved_s @ ways.T
         edges_s = np.minimum.accumulate(edges_s[:, ::-1], axis=-1)[:, ::-1]
         edges_s = np.maximum(edges_s, edges_s[:, -1:] - fits.period_s)
@@ -539,7 +540,7 @@ def waiting(
         [_arrival(clock, *each, aligned.falls) for each in zip(readings, aligned.gpus, strict=True)]
         for aligned in alignments[:2]
     ]
-    doubt = math.exp((alignments[0].score - alignments[len(arrivals) - 1].score) / 4 / len(readings))
+    doubt = math.exp((alignments[0].score - alignments[len(arrivals) - 1].score) / 4)
     return _result(whole, clock, readings, alignments[0], arrivals, doubt, traces)
 
 
@@ -564,9 +565,6 @@ def _result(
     # The second best shape shows what the choice of the shape decides.
     other_s = np.array([each.at_s for each in both[-1]]) - at_s
     error_s = np.hypot(error_s, doubt * (other_s - np.median(other_s)))
-    if not aligned.synchronous:  # Then a late beginning looks like a late sensor.
-        delays_s = np.array([gpu.moved_s[-1] for gpu in aligned.gpus])
-        error_s = np.hypot(error_s, delays_s - np.median(delays_s))
     # The last GPU is not the same one in every iteration. Its mean arrival is later than any mean arrival.
     rng = np.random.default_rng(0)
     random = rng.standard_normal((400, len(at_s)))
