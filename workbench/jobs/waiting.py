@@ -27,8 +27,8 @@ from .records import GpuWait, JobWaiting
 
 Array = np.ndarray[Any, Any]
 
-# Standard deviations between the GPUs of a node: of a level of power, in parts of the mean power, and of the
-# delay of a sensor. The data overrule them where they show more.
+# Standard deviations between the GPUs of a node: of static power and of the power of the same work, of a
+# single level of power (all in parts of the mean power), and of the delay of a sensor.
 CARDS, ALIKE, DELAY_S = 0.1, 0.02, 0.001
 LEAST_ITERATIONS = 20
 WORTH = 0.01  # of an iteration; a GPU that costs less is no straggler
@@ -130,7 +130,7 @@ class _Fits(NamedTuple):
             edges_s: After the iterations' ends, ascending, (sets, edges).
             mix: The power after each edge as a mean of levels, (edges, levels).
             expected: Levels.
-            weight: Of the squared distances to them, (levels, levels).
+            weight: Inverse of the levels' covariance, (levels, levels).
         """
         shares = _shares(edges_s.shape[-1]) @ mix
         products, right = self.moved(edges_s)
@@ -247,8 +247,8 @@ def _parts(shape: _Shape, period_s: float) -> list[tuple[int, Array, Array]]:
 
 
 def _unlike(levels: Array, spread: Array | float = 0.0) -> Array:
-    """The inverse covariance of a GPU's levels from those of another one: static power, the power of the same work,
-    and each level.
+    """The inverse covariance of a GPU's levels around those of another one. They differ in static power, in the
+    power of the same work, and in each level.
 
     Args:
         levels: Of the other one.
@@ -306,73 +306,75 @@ def _shifted(fits: Sequence[_Fits], shape: _Shape, ways: Array) -> list[_Shape]:
     return gpus
 
 
-# A normal distribution as three values: their distance in standard deviations, and their weights.
-NORMAL = np.array([-math.sqrt(3), 0.0, math.sqrt(3)]), np.array([1, 4, 1]) / 6
-
-
 def _with_wait(fits: Sequence[_Fits], aligned: _Aligned, busy: Array) -> _Aligned:
-    """The same with arrivals that differ between iterations, and with a level of its own from each arrival until
-    the last one. Then all GPUs exchange data. A waiting GPU needs no less than its least power and no more than
-    during the exchange.
+    """The same with arrivals that vary between iterations, and with a level of its own from each arrival
+    until the last one. After that all GPUs exchange data. A waiting GPU needs at least its least power and at
+    most that of the exchange.
 
     Args:
+        fits: Of each GPU.
+        aligned: Without such a level.
         busy: Share of the time in which each GPU executes kernels; NaN for unknown.
     """
     period_s = fits[0].period_s
     if aligned.falls[-1] < aligned.falls[0]:
         aligned = _turned(aligned, period_s)
-    shape, ways = aligned.shape, aligned.ways
-    first, last = int(aligned.falls[0]), int(aligned.falls[-1])
-    steps = shape.levels - np.roll(shape.levels, 1)
-    parts = steps[aligned.falls] / steps[aligned.falls].sum()
-    fall_s, way = float(parts @ shape.edges_s[aligned.falls]), parts @ ways[aligned.falls]
-    ends_s = [fall_s + float(way[-len(gpu.moved_s):] @ gpu.moved_s) - gpu.moved_s[-1] for gpu in aligned.gpus]
-    number = int(np.argmax(ends_s))
-    latest = aligned.gpus[number]
-    # Idle waiting and a late beginning are not busy; polling is.
-    wait_s = ends_s[number] - np.array(ends_s)
-    late_s = np.array([gpu.moved_s[0] - gpu.moved_s[-1] if len(gpu.moved_s) == 3 else 0.0 for gpu in aligned.gpus])
-    idle_s = (busy[number] - busy) * period_s - late_s + late_s[number]
-    idles = float(idle_s @ wait_s) > float(wait_s @ wait_s) / 2
+    shape, first, last = aligned.shape, int(aligned.falls[0]), int(aligned.falls[-1])
+    parts = (shape.levels - np.roll(shape.levels, 1))[aligned.falls]
+    parts = parts / parts.sum()
+    fall_s, way = float(parts @ shape.edges_s[aligned.falls]), parts @ aligned.ways[aligned.falls]
+    ends_s = np.array([
+        fall_s + way[-len(gpu.moved_s):] @ gpu.moved_s - gpu.moved_s[-1] for gpu in aligned.gpus
+    ])
+    slow = int(np.argmax(ends_s))
+    latest, wait_s = aligned.gpus[slow], ends_s[slow] - ends_s
+    # A GPU that idles while it waits, or before it begins, is not busy; one that polls is.
+    late_s = np.array([gpu.moved_s[0] - gpu.moved_s[-1] if len(gpu.moved_s) == 3 else 0.0
+                       for gpu in aligned.gpus])
+    idle_s = (busy[slow] - busy) * period_s - late_s + late_s[slow]
+    idles = bool(idle_s @ wait_s > wait_s @ wait_s / 2)
     low, exchange = float(latest.levels.min()), float(latest.levels[last])
-    barrier = [0.0] * aligned.synchronous
-    before, behind = shape.levels[:first], shape.levels[last + 1 :]
-    levels = np.concatenate([before, [low if idles else (low + exchange) / 2, exchange] if barrier else [exchange], behind])
+    own = int(aligned.synchronous)  # level
+    expected = [low if idles else (low + exchange) / 2][:own]
+    levels = np.concatenate([shape.levels[:first], expected, [exchange], shape.levels[last + 1 :]])
     spread = np.zeros(len(levels))
-    if barrier and not idles:
+    if own and not idles:
         spread[first] = (exchange - low) / math.sqrt(12)
-    count = len(levels)
-    mix = np.eye(count)
-    share = np.cumsum(NORMAL[1])[:, None]
-    mix = np.concatenate([mix[:first], share * mix[first] + (1 - share) * mix[first - 1], mix[first + 1 :]])
-    rows = np.concatenate([ways[:first], np.tile(way, (3, 1)), np.tile([0.0, 0.0, 1.0], (len(barrier), 1)), ways[last + 1 :]])
-    jitter = np.zeros(len(rows))
-    jitter[first : first + 3] = NORMAL[0]
-    rise = aligned.rise + (2 + len(barrier) - (last - first)) * (aligned.rise > last)
+    # Three edges with these distances and weights have the mean and the variance of a normal distribution.
+    distances, weights = math.sqrt(3) * np.array([-1.0, 0.0, 1.0]), np.array([1, 4, 1]) / 6
+    mix, passed = np.eye(len(levels)), np.cumsum(weights)[:, None]
+    mix = np.concatenate([mix[:first], passed * mix[first] + (1 - passed) * mix[first - 1], mix[first + 1 :]])
+    ways = np.concatenate([aligned.ways[:first], np.tile(way, (3, 1)), np.tile([0.0, 0.0, 1.0], (own, 1)),
+                           aligned.ways[last + 1 :]])
+    varies = np.zeros((len(ways), 1))
+    varies[first : first + 3, 0] = distances
+    late = np.column_stack([ways[:, :2], varies, ways[:, 2]])
+    together = np.column_stack([ways[:, 1], varies, ways[:, 0] + ways[:, 2]])
 
-    def refit(barrier_s: float, starts: Sequence[Array]) -> _Aligned:
-        edges_s = np.concatenate([shape.edges_s[:first], np.full(3, fall_s), np.full(len(barrier), barrier_s), shape.edges_s[last + 1 :]])
+    def fitted(last_s: float, starts: Sequence[Array]) -> _Aligned:
+        inserted_s = [fall_s] * 3 + [last_s] * own
+        edges_s = np.concatenate([shape.edges_s[:first], inserted_s, shape.edges_s[last + 1 :]])
         wider = _Shape(edges_s, levels, shape.square, shape.score, mix, unlike=_unlike(levels, spread))
-        gpus = []
-        for each, start_s in zip(fits, starts, strict=True):
-            late = start_s.shape[1] == 4
-            one = rows if late else np.column_stack([rows[:, 1], rows[:, 0] + rows[:, 2]])
-            one = np.column_stack([one[:, :-1], jitter, one[:, -1]])
-            gpus.append(_search(each, start_s, wider, one, shape.square / fits[0].iterations))
-        return _Aligned(wider, rise, np.arange(first, first + 3), rows, gpus, sum(gpu.score for gpu in gpus))
+        gpus = [
+            _search(each, start_s, wider, late if start_s.shape[1] == 4 else together,
+                    shape.square / each.iterations)
+            for each, start_s in zip(fits, starts, strict=True)
+        ]
+        rise = aligned.rise + (2 + own - last + first) * (aligned.rise > last)
+        return _Aligned(wider, rise, np.arange(first, first + 3), ways, gpus, sum(gpu.score for gpu in gpus))
 
-    starts = []
-    for gpu in aligned.gpus:
-        moved = np.tile(gpu.moved_s, (3, 1))
-        starts.append(np.column_stack([moved[:, :-1], np.array([0.0, 0.01, 0.03]) * period_s, moved[:, -1]]))
-    barrier_s = max(ends_s)
-    best = refit(barrier_s, starts)
-    next_s = shape.edges_s[last + 1] if last + 1 < len(shape.edges_s) else math.inf
-    for size in (0.02, 0.01, 0.005, 0.002) if barrier else ():
+    sizes_s = np.array([0.0, 0.01, 0.03]) * period_s
+    last_s = float(ends_s[slow])
+    best = fitted(last_s, [
+        np.column_stack([np.tile(gpu.moved_s[:-1], (3, 1)), sizes_s, np.tile(gpu.moved_s[-1], 3)])
+        for gpu in aligned.gpus
+    ])
+    next_s = np.append(shape.edges_s, shape.edges_s[0] + period_s)[last + 1]
+    for size in (0.02, 0.01, 0.005, 0.002) * own:
         starts = [gpu.moved_s[None] for gpu in best.gpus]
-        for at_s in (barrier_s - size * period_s, barrier_s + size * period_s):
-            if at_s < next_s and (tried := refit(at_s, starts)).score < best.score:
-                best, barrier_s = tried, at_s
+        for at_s in (last_s - size * period_s, last_s + size * period_s):
+            if at_s < next_s and (tried := fitted(at_s, starts)).score < best.score:
+                best, last_s = tried, at_s
     return best
 
 
@@ -428,7 +430,7 @@ class _Arrival(NamedTuple):
     at_s: float  # after the iterations' ends
     error_s: float  # its standard error
     jitter_s: float  # standard deviation between iterations
-    late_s: float  # by which its work begins after that of other GPUs
+    late_s: float  # by which its work begins after that of the shape
     level: float  # of the power after it, in parts of the mean
 
 
@@ -462,7 +464,8 @@ def _arrival(clock: _Clock, readings: _PowerReadings, shape: _Shape, falls: Arra
     at_s = float(parts @ edges_s - shape.moved_s[-1])
     error_s = math.sqrt(float(way @ errors[levels:, levels:] @ way))
     late_s = float(shape.moved_s[0] - shape.moved_s[-1]) if shifts == 4 else 0.0
-    return _Arrival(at_s, error_s, abs(float(shape.moved_s[-2])), late_s, float(shape.mix[falls[-1]] @ shape.levels))
+    level = float(shape.mix[falls[-1]] @ shape.levels)
+    return _Arrival(at_s, error_s, abs(float(shape.moved_s[-2])), late_s, level)
 
 
 def _readings(trace: pl.DataFrame, clock: _Clock, window_s: float | None) -> _PowerReadings | None:
@@ -530,7 +533,7 @@ def waiting(
         ))
     fits = [_Fits.of(clock, each) for each in readings]
     busy = np.array([_mean(trace, "utilisation", ends) or math.nan for trace in traces.values()])
-    alignments = sorted((_with_wait(fits, each, busy) for each in _shapes(fits)[:2]), key=lambda each: each.score)
+    alignments = sorted((_with_wait(fits, each, busy) for each in _shapes(fits)), key=lambda each: each.score)
     if not alignments:
         return replace(whole, reason="the power of waiting GPUs does not differ from that of working ones")
     for gpu, fit, shape in zip(whole.gpus, fits, alignments[0].gpus, strict=True):
@@ -567,9 +570,7 @@ def _result(
     error_s = np.hypot(error_s, doubt * (other_s - np.median(other_s)))
     # The last GPU is not the same one in every iteration. Its mean arrival is later than any mean arrival.
     rng = np.random.default_rng(0)
-    random = rng.standard_normal((400, len(at_s)))
-    spread_s = float(np.median([each.jitter_s for each in arrivals]))
-    random *= spread_s / float((random.max(axis=1, keepdims=True) - random).std())
+    random = rng.standard_normal((400, len(at_s))) * np.median([each.jitter_s for each in arrivals])
 
     def barrier_s(moments_s: Array) -> Array:
         return np.asarray((moments_s[..., None, :] + random).max(axis=-1).mean(axis=-1))
@@ -601,7 +602,8 @@ def _result(
         shape, mean_w = aligned.gpus[number], readings[number].mean_w
         middle_s = begin_s + (np.arange(48) + 0.5) / 48 * clock.period_s + shape.moved_s[-1]
         since_s = (middle_s - shape.edges_s[0]) % clock.period_s
-        power_w = mean_w * (shape.mix @ shape.levels)[np.searchsorted(shape.edges_s - shape.edges_s[0], since_s) - 1]
+        last = np.searchsorted(shape.edges_s - shape.edges_s[0], since_s) - 1
+        power_w = mean_w * (shape.mix @ shape.levels)[last]
         gpus.append(replace(
             gpu, work_s=float(span_s - wait_s[number]), wait_s=float(wait_s[number]),
             wait_uncertainty_s=float(half_s[number]), power_w=tuple(map(float, power_w)),
@@ -622,6 +624,8 @@ def _cause(
         limits = ", ".join(throttle_names(often))
         return (f"{who} runs at {clock_mhz:,.0f} MHz, the others at {float(np.median(others_mhz)):,.0f} MHz"
                 + (f": {limits}" if limits else ""))
-    if arrivals[slow].late_s > lead_s / 2:
-        return f"{who} begins its work {1000 * arrivals[slow].late_s:.2g} ms after the others"
+    begun_s = np.array([each.late_s for each in arrivals])
+    late_s = float(begun_s[slow] - np.median(np.delete(begun_s, slow)))
+    if late_s > lead_s / 2:
+        return f"{who} begins its work {1000 * late_s:.2g} ms after the others"
     return f"{who} needs {1000 * lead_s:.2g} ms more than the others for the same work, at the same clock"
