@@ -32,7 +32,7 @@ class PowerReadings(NamedTuple):
 
 
 class IterationClock:
-    """Counts edges that lie at given times after the iterations' ends."""
+    """Counts edges at given times after the iterations' ends."""
 
     def __init__(self, ends_s: Array) -> None:
         self.period_s = float(np.median(np.diff(ends_s)))
