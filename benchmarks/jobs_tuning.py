@@ -3,10 +3,11 @@
     python -m benchmarks.jobs_tuning [--json FILE] [--quick]
 
 Random jobs on simulated nodes (`simulate("8xH100")`), half of them with a straggler, run for ten minutes
-without tuning and with it, as those of `benchmarks.truth`. Figures are of the whole job, tuning included, and of its last quarter, where the setting is
-held. The oracle knows the simulator's equations without their randomness. It takes the best clock of each GPU
-for every possible time of an iteration within the limit. On a stepped clock the recorder polls too coarsely
-for the waits, so they are calculated from the same sensor model at its refreshes, 0 to 3 ms late.
+without tuning and with it, as those of `benchmarks.truth`. Figures are of the whole job, tuning included, and
+of its last quarter, where the setting is held. The oracle knows the simulator's equations without their
+randomness. It takes the best clock of each GPU for every possible time of an iteration within the limit. On a
+stepped clock the recorder polls too coarsely for the waits, so they are calculated from the same sensor model
+at its refreshes, 0 to 3 ms late.
 """
 
 from __future__ import annotations
