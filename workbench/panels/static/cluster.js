@@ -125,7 +125,7 @@ function cluster({ root, head, post, page }) {
   function take(/** @type {ClusterNews | ClusterGreeting} */ message) {
     head.show(message.title, true);
     heard = message.asked ?? heard;
-    settings.show(message.settings, message.asked !== undefined && message.asked !== null, about);
+    settings.show(message.settings, message.asked === asked, heard < asked, about);
     runs.show(message.run, message.settings);
     if (message.drawn) results.show(message.drawn);
     if ("drilled" in message) results.drill.show(message.drilled);

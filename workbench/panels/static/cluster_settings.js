@@ -83,12 +83,12 @@ export class ClusterSettings {
       element("div", "workbench-cluster-sliders", ...this.sliders.map((each) => each.root)),
     ];
   }
-  /** The kernel's settings; `forced` if they answer a request. */
-  show(/** @type {ClusterChosen} */ given, forced, /** @type {ClusterGreeting} */ about) {
+  /** The kernel's settings; `forced` if they answer the last request, `early` if its answer is still to come. */
+  show(/** @type {ClusterChosen} */ given, forced, early, /** @type {ClusterGreeting} */ about) {
     this.given = given;
     const options = (select, names, value, words = {}) => offer(select, names.map((name) => [name, words[name] ?? name]), value);
     const fill = (input, value, now = false) => {
-      if (now || document.activeElement !== input) input.value = value;
+      if (!early && (now || document.activeElement !== input)) input.value = value;
     };
     options(this.log, given.logs, given.log);
     options(this.part, given.parts, given.part);
