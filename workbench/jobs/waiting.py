@@ -84,9 +84,11 @@ def _readings(trace: pl.DataFrame, clock: IterationClock, window_s: float | None
     rows = known.select("time_s", "power_w", "power_tick_s").to_numpy()
     power_w, ticks_s = rows[:, 1], rows[:, 2]
     fresh = np.append(True, np.diff(power_w) != 0)
-    # Where the moment of a refresh is not known, it was between two looks.
-    between_s = rows[:, 0] - np.diff(rows[:, 0], prepend=rows[:1, 0]) / 2
-    tick_s = np.where(np.isfinite(ticks_s), ticks_s, between_s)[fresh]
+    if np.isfinite(ticks_s[fresh]).sum() >= 100:
+        fresh &= np.isfinite(ticks_s)
+    else:  # a refresh was between two looks
+        ticks_s = rows[:, 0] - np.diff(rows[:, 0], prepend=rows[:1, 0]) / 2
+    tick_s = ticks_s[fresh]
     if len(tick_s) < 100:
         return None
     power_w = power_w[fresh]
