@@ -153,10 +153,10 @@ def waiting(
             return replace(whole, reason=f"the power of GPU {gpu.index} does not follow the iterations")
     arrivals = [
         [_arrival(clock, *each, aligned.falls) for each in zip(readings, aligned.gpus, strict=True)]
-        for aligned in found[:2]
+        for aligned in found
     ]
-    doubt = math.exp((found[0].score - found[len(arrivals) - 1].score) / 4)
-    return _result(whole, clock, readings, found[0], arrivals, doubt, traces)
+    weights = [math.exp((found[0].score - aligned.score) / 4) for aligned in found]
+    return _result(whole, clock, readings, found[0], arrivals, weights, traces)
 
 
 def _hidden_s(readings: PowerReadings, clock: IterationClock) -> float:
@@ -173,13 +173,14 @@ def _mean(trace: pl.DataFrame, column: str, ends_s: Array) -> float | None:
 
 def _result(
     whole: JobWaiting, clock: IterationClock, readings: Sequence[PowerReadings], aligned: Alignment,
-    both: Sequence[Sequence[_Arrival]], doubt: float, traces: Mapping[str, pl.DataFrame],
+    tried: Sequence[Sequence[_Arrival]], weights: Sequence[float], traces: Mapping[str, pl.DataFrame],
 ) -> JobWaiting:
-    arrivals = both[0]
+    arrivals = tried[0]
     at_s, error_s = (np.array([getattr(each, name) for each in arrivals]) for name in ("at_s", "error_s"))
-    # The second best shape shows what the choice of the shape decides.
-    other_s = np.array([each.at_s for each in both[-1]]) - at_s
-    error_s = np.hypot(error_s, doubt * (other_s - np.median(other_s)))
+    # Other shapes show what the choice of the shape decides.
+    for others, weight in zip(tried[1:], weights[1:], strict=True):
+        other_s = np.array([each.at_s for each in others]) - at_s
+        error_s = np.hypot(error_s, weight * (other_s - np.median(other_s)))
     # The last GPU is not the same one in every iteration. Its mean arrival is later than any mean arrival.
     rng = np.random.default_rng(0)
     random = rng.standard_normal((400, len(at_s))) * np.median([each.jitter_s for each in arrivals])
@@ -190,7 +191,8 @@ def _result(
     last_s = float(barrier_s(at_s))
     wait_s = np.maximum(last_s - at_s, 0.0)
     possible_s = at_s + error_s * rng.standard_normal((100, len(at_s)))
-    half_s = 2.1 * (barrier_s(possible_s)[:, None] - possible_s).std(axis=0)
+    # Errors of a shape come from its edges, some five: 95 % of a t distribution with 4 degrees of freedom.
+    half_s = 2.8 * (barrier_s(possible_s)[:, None] - possible_s).std(axis=0)
     fitted_s = float(aligned.shape.edges_s[aligned.falls[-1] + 1]) if aligned.synchronous else at_s.max()
     half_s = np.hypot(half_s, last_s - fitted_s)
     order = np.argsort(at_s)
