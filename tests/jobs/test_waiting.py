@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from benchmarks.jobs_waiting import Job, generate
@@ -109,6 +110,16 @@ def test_refreshes_need_not_be_known() -> None:
     made = job(slower=0.08)
     traces = {uuid: trace.with_columns(power_tick_s=None) for uuid, trace in made.traces.items()}
     assert waiting(traces, made.ends_s, windows_s=made.windows_s).straggler == made.straggler
+
+
+def test_readings_whose_refresh_is_unknown_do_not_spoil_the_others() -> None:
+    made = job(slower=0.08)
+    late = made.traces["GPU-0"].unique("power_tick_s", maintain_order=True).with_row_index("row")
+    known = pl.when(pl.col("row") >= late.height // 2).then("power_tick_s")
+    trace = late.with_columns(time_s=pl.col("power_tick_s") + 0.099, power_tick_s=known).drop("row")
+    result = waiting({**made.traces, "GPU-0": trace}, made.ends_s, windows_s=made.windows_s)
+    assert result.straggler == made.straggler
+    assert_waits(result, made, 0.01)
 
 
 def test_sixty_four_gpus() -> None:
