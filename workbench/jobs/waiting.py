@@ -176,10 +176,11 @@ def _result(
     tried: Sequence[Sequence[_Arrival]], weights: Sequence[float], traces: Mapping[str, pl.DataFrame],
 ) -> JobWaiting:
     arrivals = tried[0]
-    at_s, error_s = (np.array([getattr(each, name) for each in arrivals]) for name in ("at_s", "error_s"))
+    moments_s, errors_s = (np.array([[getattr(each, name) for each in row] for row in tried])
+                           for name in ("at_s", "error_s"))
+    at_s, error_s = moments_s[0], errors_s[0]
     # Other shapes show what the choice of the shape decides.
-    for others, weight in zip(tried[1:], weights[1:], strict=True):
-        other_s = np.array([each.at_s for each in others]) - at_s
+    for other_s, weight in zip(moments_s[1:] - at_s, weights[1:], strict=True):
         error_s = np.hypot(error_s, weight * (other_s - np.median(other_s)))
     # The last GPU is not the same one in every iteration. Its mean arrival is later than any mean arrival.
     rng = np.random.default_rng(0)
@@ -195,12 +196,15 @@ def _result(
     half_s = 2.8 * (barrier_s(possible_s)[:, None] - possible_s).std(axis=0)
     fitted_s = float(aligned.shape.edges_s[aligned.falls[-1] + 1]) if aligned.synchronous else at_s.max()
     half_s = np.hypot(half_s, last_s - fitted_s)
-    order = np.argsort(at_s)
-    slow, after = order[-1], order[-2]
-    lead_s = float(at_s[slow] - at_s[after])
-    lead_error_s = math.hypot(error_s[slow], error_s[after])
+    after, slow = np.argsort(at_s)[-2:]
+    lead_s, lead_error_s = float(at_s[slow] - at_s[after]), math.hypot(error_s[slow], error_s[after])
+    # The probability that this GPU is the last one, over all shapes.
+    next_s = np.where(np.arange(len(at_s)) == slow, -np.inf, moments_s)
+    least_s = moments_s[:, slow] - next_s.max(axis=1)
+    spread_s = np.hypot(errors_s[:, slow], errors_s[np.arange(len(tried)), next_s.argmax(axis=1)])
+    last = [(1 + math.erf(each / math.sqrt(2))) / 2 for each in least_s / spread_s] @ np.array(weights)
     straggler, cost_s, reason = None, None, "the latest arrivals differ by less than their uncertainty"
-    if lead_s > max(2.6 * lead_error_s, WORTH * clock.period_s):
+    if last > 0.995 * sum(weights) and lead_s > WORTH * clock.period_s:
         as_next_s = at_s.copy()
         as_next_s[slow] = at_s[after]
         straggler, cost_s = whole.gpus[slow].uuid, last_s - float(barrier_s(as_next_s))
