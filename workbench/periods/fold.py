@@ -14,8 +14,8 @@ import polars as pl
 
 from ..errors import UsageError
 from ..records import DetectedPeriod
-from .detect import PARAMS as DETECTOR_PARAMS
-from .estimators.signals import PARAMS as SIGNAL_PARAMS
+from .detect import LEAST_READINGS
+from .estimators.signals import LONG_GAP_STEPS
 
 Array = np.ndarray[Any, Any]
 
@@ -100,12 +100,12 @@ def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
     """
     empty = pl.DataFrame(schema={"period_s": pl.Float64, "frequency_hz": pl.Float64, "amplitude": pl.Float64})
     times, power = _readings(trace)
-    if len(times) < DETECTOR_PARAMS.least_readings:
+    if len(times) < LEAST_READINGS:
         return empty
     steps = np.diff(times)
     step_s = float(np.median(steps))
     # A sampler that pauses leaves no gaps.
-    gap_s = SIGNAL_PARAMS.long_gap_steps * max(step_s, 0.5 * float(np.quantile(steps, 0.95)))
+    gap_s = LONG_GAP_STEPS * max(step_s, 0.5 * float(np.quantile(steps, 0.95)))
     grid = np.arange(times[0], times[-1], step_s)
     mean_w = float(np.abs(power).mean())
     power = power - np.polyval(np.polyfit(times - times[0], power, 1), times - times[0])
@@ -245,7 +245,7 @@ def _below(trace: pl.DataFrame, threshold_w: float) -> Array:
         return np.asarray(times[a] + share * (times[b] - times[a]))
 
     steps = np.diff(times)
-    gap_s = max(SIGNAL_PARAMS.long_gap_steps * float(np.median(steps)), 0.5)
+    gap_s = max(LONG_GAP_STEPS * float(np.median(steps)), 0.5)
     holes = np.concatenate([[0], np.cumsum(steps > gap_s)])
     last = len(times) - 1
     whole = holes[np.minimum(up, last)] == holes[np.maximum(down - 1, 0)]

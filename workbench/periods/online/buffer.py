@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...samples import ROWS
-from ..setting_parts import PARAMS as SETTING_PARAMS
-from ..setting_parts import clock_changes
+from ..setting_parts import HELD_S, clock_changes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -73,6 +72,6 @@ def other_clock(rows: Array, at_s: float) -> str:
     times, clocks = rows["time_s"], rows["sm_clock_mhz"].astype(np.float64)
     for moment_s in clock_changes(times, clocks):
         was, now = (float(np.median(clocks[part])) for part in (times < moment_s, times >= moment_s))
-        if moment_s > at_s - SETTING_PARAMS.held_s:
+        if moment_s > at_s - HELD_S:
             return f"the SM clock went from {was:.0f} to {now:.0f} MHz"
     return ""

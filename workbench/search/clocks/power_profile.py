@@ -32,17 +32,10 @@ from .model_guided import PARAMS as GUIDED
 from .model_guided import ModelGuided
 from .posterior import SettingPosterior
 
-
-@dataclass(frozen=True, slots=True)
-class PowerProfileParams:
-    """Constants of `PowerProfile`, set manually; `benchmarks.power_profile` scores the profiles."""
-
-    most: int = 12  # profiling windows that the search requests
-    worth: float = 0.0005  # share of the cost that a further limit must be expected to save
-    horizon_s: float = 20_000.0  # of the recurrences that a profile serves
-
-
-PARAMS = PowerProfileParams()
+# Constants of `PowerProfile`, set manually; `benchmarks.power_profile` scores the profiles.
+MOST_WINDOWS = 12  # profiling windows that the search requests
+WORTH = 0.0005  # share of the cost that a further limit must be expected to save
+HORIZON_S = 20_000.0  # of the recurrences that a profile serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +75,8 @@ class PowerProfile:
         self.belief = SettingPosterior(
             ModelGuided.name, space_of(settings), objective, None,
             same=[EarlierCurve(costs)] if costs else [], counter_update_s=counter_update_s, gpus=gpus,
-            learns_later=False, horizon_s=PARAMS.horizon_s,
-            params=replace(GUIDED, most=PARAMS.most, worth=PARAMS.worth),
+            learns_later=False, horizon_s=HORIZON_S,
+            params=replace(GUIDED, most=MOST_WINDOWS, worth=WORTH),
         )
         self._slices = 0
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...device import lease
 from ...errors import MeasurementError, NotPermitted, NotSupported, UsageError
-from ...experiments.probe import PARAMS as PROBE_PARAMS
+from ...experiments.probe import READ_S
 from ...experiments.trial import out_of_memory
 from ...records import Limits, Setting
 from .rows import Rows
@@ -216,7 +216,7 @@ class Collector:
         if reader:
             found = reader.read()
             features = {**found.values, "feature_set": found.source}
-        self._iterate(step, PROBE_PARAMS.read_s)
+        self._iterate(step, READ_S)
         seconds, energy = end_s - begin_s, self.meter.energy(begin_s, end_s)
         if energy is None or energy.energy_j <= 0:
             return features | {"note": "its energy was not seen"}
