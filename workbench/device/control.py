@@ -37,7 +37,7 @@ UNITS = {"power_limit_w": "W", "sm_clock_mhz": "MHz", "mem_clock_mhz": "MHz"}
 CLOCKS = KNOBS[1:]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rights:
     """The rights of a change: who may ("root", "lent" by the Zeus daemon, "simulated", ""), and the
     remedy.
@@ -124,7 +124,7 @@ def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "")
     return Rights(who, text, "\n".join(device.commands(now, whole(wanted, device))))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EffectiveSetting(HtmlFacts):
     """Setting of a GPU now; None where it does not answer.
 
@@ -140,7 +140,7 @@ class EffectiveSetting(HtmlFacts):
     computing: tuple[Process, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Applied(HtmlFacts):
     """A person's change of a setting, as read back; `at_s` on the device's clock, `at` on the wall's."""
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ..periods import harmonics
 from ..periods.online import aliasing
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Tuned constants of the fit; set by hand, `benchmarks.clocks --only online` scores them.
 LEAST_READINGS = 12  # twice as many as what is fitted
@@ -30,7 +29,7 @@ SLOW_S = 0.06
 ALIKE_EXPLAINED = 0.93  # of what the longer one explains
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Timed:
     """The mean length of an iteration in a stretch of readings, and its standard error.
 

@@ -20,7 +20,7 @@ from ..measurement import marks, process_marks
 from ..measurement.recorder import Recorder
 from . import harmonic_fit
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Tuned constants of the sources; set by hand, `benchmarks.clocks --only online` scores them.
 LONG_RATIO = 3.0  # times the usual length: an evaluation, a checkpoint or a pause, and no iteration
@@ -35,7 +35,7 @@ ALIKE_COSINE = 0.7  # cosine of the harmonics' sizes that one job has at all set
 MOST_MARKS = 400_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Count:
     """Whole iterations in a row, from `start_s` to `end_s` on the device's clock.
 

@@ -25,7 +25,7 @@ LEAST_ITERATIONS = 4  # of a row that is cut short and still kept
 STILL_S = 1.0  # for which a counter may stand still while its GPU draws power
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reading:
     """Time (s) and energy (J) of whole iterations at a setting.
 

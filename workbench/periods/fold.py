@@ -7,7 +7,6 @@ gives the iterations. Without it, the level's phase and period give evenly space
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,7 +16,7 @@ from ..records import DetectedPeriod
 from .detect import LEAST_READINGS
 from .estimators.signals import LONG_GAP_STEPS
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 SLOWEST = 4.0  # refreshes per iteration that are required to detect waits
 SHORTEST = 1.5  # refreshes per wait that are required: one low reading may be a wait of any length
@@ -26,7 +25,7 @@ BAND = (0.1, 0.9)
 FEWEST_BINS, MOST_BINS, PER_BIN = 8, 120, 6
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Idle:
     """Share of an iteration in which the GPU waits, and its longest wait (s)."""
 

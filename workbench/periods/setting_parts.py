@@ -19,7 +19,7 @@ import polars as pl
 from .._html import HtmlFacts
 from ..records import Periods
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 CLOCKS = ("sm_clock_mhz", "mem_clock_mhz")
 SETTINGS = ("power_limit_w", *CLOCKS)
 
@@ -35,7 +35,7 @@ MOST_PARTS = 40  # parts; a person or a search does not change settings more oft
 SLACK = 0.15
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SettingPart(HtmlFacts):
     """An interval of a window under one setting.
 

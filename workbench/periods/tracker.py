@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from .online.phase_lock import PhaseLock
 from .online.search import COMING_GROWTH, FIRST_S, HOPELESS_S, RAREST_S, Detector, Search, main
 from .vote import same
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Tuned constants of `PeriodTracker`, set manually; `benchmarks.tracking` scores it.
 IDLE_S = 2.0  # without work, after which a GPU is idle

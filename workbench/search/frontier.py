@@ -136,7 +136,7 @@ def nearest(front: pl.DataFrame, time_s: float, energy_j: float) -> int:
     return int(np.argmin(np.log(times / time_s) ** 2 + np.log(energies / energy_j) ** 2))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Distance:
     """Distance of a point from a frontier.
 

@@ -27,7 +27,7 @@ MOST_SAMPLES = 100  # that are compared; above it, neighbours at one setting are
 TUNING = ("baseline", "probe", "re-check")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stretch:
     """Iterations at one setting; a 95 % half width with the energy.
 

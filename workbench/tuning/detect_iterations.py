@@ -32,7 +32,7 @@ PRECISION = 0.004  # of a mean over iterations, by which their number is chosen
 LONGEST_BASELINE_S = 12.0  # a rate is observed for half of that, and its baseline for a quarter
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DetectedIterations:
     """Iterations of a running job at the default setting.
 

@@ -19,7 +19,7 @@ ENDED = ("reached", "stopped", "failed", "crashed")
 STATES = ("running", *ENDED, "killed", "interrupted", "withdrawn")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attempt:
     """The stored values of one attempt.
 

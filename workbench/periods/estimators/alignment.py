@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 BINS = 40  # of one period
 
@@ -34,7 +33,7 @@ def area_below(times_s: Array, values: Array) -> Array:
     return np.concatenate([[0.0], np.cumsum(steps)]) if len(times_s) else np.empty(0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BinnedSignal:
     """A signal in bins of equal width; `known` is False where the trace has a gap."""
 
@@ -46,7 +45,7 @@ class BinnedSignal:
     together: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Alignment:
     """Start and end of each iteration, and their match with one shape (sum of correlations)."""
 
@@ -193,8 +192,8 @@ def _combed(score: Array, together: int) -> Array:
 
 
 def _moving(values: Array) -> Array:
-    total: Array = np.concatenate([[0.0], np.cumsum(values)])
-    return total[BINS:] - total[:-BINS]
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    return np.asarray(total[BINS:] - total[:-BINS])
 
 
 def _chain(at_s: list[float], score: list[float], seconds: float) -> tuple[list[float], float]:

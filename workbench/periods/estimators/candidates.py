@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from scipy.fft import next_fast_len, rfft
@@ -13,7 +12,7 @@ from scipy.fft import next_fast_len, rfft
 from .correlation import CorrelationLevel, between, key_maxima, parabola, pyramids
 from .signals import Pauses, Signal, SignalGrid
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Tuned constants of proposals, set manually; `tools.fit_period_ranker` must follow their changes.
 MOST_CANDIDATES = 22
@@ -23,7 +22,7 @@ MAXIMA_HEIGHTS = (0.9, 0.6)
 SPECTRAL_PEAKS = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SignalView:
     """A signal with its correlations and spectra."""
 
@@ -111,7 +110,7 @@ class LevelBank:
         return np.maximum.reduceat(self.values, np.column_stack([first, end]).ravel())[::2]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
     """A period (s), its `votes` by correlation windows, their best NSDF `clarity`, its spectral `peak`."""
 

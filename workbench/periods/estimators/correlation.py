@@ -12,12 +12,11 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Tuned constants of the correlations, set manually; `tools.fit_period_ranker` must follow their changes.
 WINDOW_POINTS = 2048  # per window; longer ones are thinned by bin means
@@ -25,7 +24,7 @@ SEGMENTS = 8  # windows per level, spread over the trace
 LEAST_POINTS = 24  # in the shortest window
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CorrelationLevel:
     """The averaged NSDF of one window length: `values[k]` belongs to the lag k * step_s."""
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .candidates import Candidate, LevelBank, SignalView, propose, refine, signal_views, view_between
 from .shapes import SHAPE_NAMES, shape_table
 from .signals import LEAST_REFRESHES, Pauses, SignalGrid, pauses
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 LAGS = (0.2, 0.25, 1 / 3, 0.4, 0.5, 0.6, 2 / 3, 0.75, 0.8, 4 / 3, 1.5, 5 / 3)
 MULTIPLES = (1, 2, 3, 4, 5, 6)
 PARTS = (2, 3, 4, 5, 6, 8)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.fft import irfft, rfft
@@ -11,7 +10,7 @@ from scipy.fft import irfft, rfft
 from .shapes import fold, folded
 from .signals import Signal
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Tuned constants of precise periods, set manually; `benchmarks.periods` scores the stated errors.
 PRECISE_BINS = 48  # per period
@@ -19,7 +18,7 @@ MOST_CHUNKS = 40
 FINE_BINS = 8  # phase bins between phase bins, by interpolation of the correlation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Precise:
     """A period in seconds, made precise by folding the trace in chunks."""
 

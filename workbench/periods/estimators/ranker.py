@@ -22,7 +22,7 @@ import numpy as np
 from ...errors import WorkbenchError
 from .features import NAMES
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 FILE = "ranker.json.gz"
 REMEDY = "run `python -m tools.fit_period_ranker` to create it"
 ERROR = "error"
@@ -55,7 +55,7 @@ class Roles(NamedTuple):
         return float((self.iteration if name == "iteration" else self.cycle)[k])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ranker:
     """Eight boosters, the feature columns (k,) of the first two stages, and the tables that map scores to
     probabilities.

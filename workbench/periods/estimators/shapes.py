@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .signals import Signal, begins
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Tuned constants of mean shapes, set manually; `tools.fit_period_ranker` must follow their changes.
 CHUNK_PERIODS = 10  # overlaid

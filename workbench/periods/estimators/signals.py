@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Tuned constants of the even grid, set manually; `tools.fit_period_ranker` must follow their changes.
 
@@ -16,7 +15,7 @@ LEAST_REFRESHES = 2.2
 LONG_GAP_STEPS = 4.0  # longer gaps are masked, shorter ones are bridged
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Signal:
     """One reading on an even grid."""
 
@@ -30,7 +29,7 @@ class Signal:
     high: float  # the 97 % quantile, likewise
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SignalGrid:
     """All signals of a trace at one step."""
 
@@ -100,7 +99,7 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
     return SignalGrid(float(time_s[0]), step_s, tuple(signals), poll_s, refresh)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pauses:
     """Pauses of the GPU between intervals of work (`pieces`, slices of the grid). Each piece restarts the
     period. Includes the median lengths of pauses and pieces.

@@ -8,7 +8,7 @@ not a true period. If the sensor is slow, the energy counter, which counts every
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ...records import Periods
 from ..detect import SUSPECTED, confirmed
 from ..harmonics import STEPS, amplitudes, fit, nearest, resolved, waves
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Tuned constants, set manually; `benchmarks.tracking` and `benchmarks.periods` score accepted periods.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ..setting_parts import HELD_S, clock_changes
 if TYPE_CHECKING:
     import polars as pl
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 CAPACITY = 8192  # rows kept: 14 minutes at 10 Hz
 DETECTED = CAPACITY // 2  # rows for a detector; neighbours of more rows are averaged

@@ -11,11 +11,10 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Tuned constants of the phase lock, set manually; `benchmarks.tracking` scores the tracker.
 
@@ -29,7 +28,7 @@ NEAR = np.linspace(-0.25, 0.25, 25)
 ANYWHERE = np.arange(48) / 48
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Match:
     """Match of an interval of power with the shape of an iteration."""
 
@@ -39,7 +38,7 @@ class Match:
     height: float  # its swing over the shape's
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PhaseLock:
     """A period that is tracked."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from .buffer import Memory
 if TYPE_CHECKING:
     import polars as pl
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 Detector = Callable[["pl.DataFrame"], Periods]
 
 # Tuned constants of the search, set manually; `benchmarks.tracking` scores the tracker.

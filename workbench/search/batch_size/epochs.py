@@ -32,7 +32,7 @@ from .history import FAILURE_RATE, PRIOR_RUNS, Evidence
 PATIENCE = 1.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EpochPrior:
     """Prior of epochs and their cost before any run.
 
@@ -65,7 +65,7 @@ class EpochPrior:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EpochPosterior:
     """Equally likely posterior samples, one per row.
 

@@ -34,7 +34,7 @@ CUSUM_LIMIT = 6.0
 VAIN_CHANCE = 1e-4  # probability of a series of failed runs below which it is another job, too
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Space:
     """Batch sizes and power limits that a policy may choose from.
 

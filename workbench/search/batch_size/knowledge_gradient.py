@@ -28,7 +28,7 @@ BINS = 16
 GOOD_CASE = 0.25
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KnowledgeGradient:
     """Knowledge gradient over a planning horizon, with optimal stopping of runs.
 
@@ -156,7 +156,7 @@ class KnowledgeGradient:
         return float(price - spent) if math.isfinite(price) and math.isfinite(spent) else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CandidateValues:
     """Per batch size a trial's expected cost (lower is better) and where to stop it; the best so far."""
 

@@ -39,14 +39,14 @@ TRIAL_ERROR = 0.01  # relative 95 % error that determines the length of a trial
 LONGEST_TRIAL_S = 15.0  # of a trial, unless one iteration takes longer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Done:
     """The end of the search, with the reason."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trial:
     """The next trial: a setting, and its minimum of whole iterations and seconds."""
 
@@ -56,7 +56,7 @@ class Trial:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Choice:
     """The estimated best setting.
 

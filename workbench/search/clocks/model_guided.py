@@ -32,7 +32,7 @@ VERIFY = "verifying the predicted best setting"
 UNUSUAL = "this card does not follow the usual curve"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelGuidedParams:
     """Tuned constants of `ModelGuided`; docs/validation/limits.md has the effect of each on generated cards.
 

@@ -38,7 +38,7 @@ WORTH = 0.0005  # share of the cost that a further limit must be expected to sav
 HORIZON_S = 20_000.0  # of the recurrences that a profile serves
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Optimum:
     """The measured limit that costs least, with time and energy of an iteration on all GPUs together."""
 

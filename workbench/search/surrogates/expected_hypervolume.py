@@ -25,7 +25,7 @@ AXES = ("batch_size", "power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
 ERROR = 0.01  # relative, of a measurement, that earlier runs are compared by
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Next:
     """A row among the candidates to measure next."""
 
