@@ -22,7 +22,7 @@ from kernels_ext import cells
 from kernels_ext.commands import STDOUT, Commands, Parser, examples, json_option, write_json
 from kernels_ext.log_commands import add_log_commands
 
-from .errors import UsageError, WorkbenchError, checked_value, describe_error, near, pip_line
+from .errors import NoDriver, UsageError, WorkbenchError, checked_value, describe_error, near, pip_line
 
 # SIGHUP: not on Windows
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -548,7 +548,6 @@ def _notebooks(arguments: argparse.Namespace) -> int:
 def _lab(arguments: argparse.Namespace) -> int:
     """JupyterLab, with simulated GPUs for all its kernels where there is no real one; prints which."""
     from .device import driver
-    from .errors import NoDriver
     from .simulation import machine
     from .simulation.state import ENVIRONMENT_VARIABLE
 

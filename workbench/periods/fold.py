@@ -241,7 +241,7 @@ def _below(trace: pl.DataFrame, threshold_w: float) -> Array:
         b, a = np.clip(after, 0, len(times) - 1), np.clip(after - 1, 0, len(times) - 1)
         rise = np.where(power[b] == power[a], 1.0, power[b] - power[a])
         share = np.where(a == b, 0.0, (threshold_w - power[a]) / rise)
-        return np.asarray(times[a] + share * (times[b] - times[a]))
+        return times[a] + share * (times[b] - times[a])
 
     steps = np.diff(times)
     gap_s = max(LONG_GAP_STEPS * float(np.median(steps)), 0.5)

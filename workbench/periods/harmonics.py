@@ -76,4 +76,4 @@ def unexplained(time_s: Array, values: Array, frequencies: Array, harmonics: Seq
 def amplitudes(found: HarmonicFit) -> Array:
     """The amplitude of each harmonic."""
     cosines, sines = np.split(found.coefficients[1:], 2)
-    return np.asarray(np.hypot(cosines, sines))
+    return np.hypot(cosines, sines)

@@ -224,7 +224,7 @@ def _usual(
 
 
 def _limit_changes(times: Array, limits_w: Array) -> list[float]:
-    return times[1:][np.abs(np.diff(limits_w)) > SAME_LIMIT_W].tolist()  # type: ignore[no-any-return]
+    return times[1:][np.abs(np.diff(limits_w)) > SAME_LIMIT_W].tolist()
 
 
 def clock_changes(times: Array, clocks: Array) -> list[float]:

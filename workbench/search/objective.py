@@ -138,7 +138,7 @@ def check_objective(value: Any) -> str | float | Objective:
         UsageError: none of them; lists the names.
     """
     if hasattr(value, "cost") or (isinstance(value, str) and value in OBJECTIVES):
-        return value  # type: ignore[no-any-return]
+        return value
     if is_number(value) and 0 <= value <= 1:
         return float(value)
     hint = near(value, OBJECTIVES) if isinstance(value, str) else f"; choose {', '.join(OBJECTIVES)}"

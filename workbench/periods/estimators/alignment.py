@@ -128,7 +128,7 @@ def _first_shape(grid: BinnedSignal, phase_s: float) -> Array | None:
     near = slice(offset % BINS + first * BINS, offset % BINS + min(first + 5, periods) * BINS)
     whole, known = (each[near].reshape(-1, BINS) for each in (grid.values, grid.known))
     clear = np.flatnonzero(known.all(axis=1))
-    return np.asarray(np.median(whole[clear], axis=0)) if len(clear) else None
+    return np.median(whole[clear], axis=0) if len(clear) else None
 
 
 def _matches(grid: BinnedSignal, shape: Array) -> tuple[list[float], list[float]]:
@@ -193,7 +193,7 @@ def _combed(score: Array, together: int) -> Array:
 
 def _moving(values: Array) -> Array:
     total = np.concatenate([[0.0], np.cumsum(values)])
-    return np.asarray(total[BINS:] - total[:-BINS])
+    return total[BINS:] - total[:-BINS]
 
 
 def _chain(at_s: list[float], score: list[float], seconds: float) -> tuple[list[float], float]:
@@ -238,7 +238,7 @@ def _anchored(row: list[float], phase_s: float, seconds: float) -> list[float]:
 def _median_shape(grid: BinnedSignal, starts_s: list[float]) -> Array:
     first = np.rint((np.array(starts_s) - grid.start_s) / grid.step_s).astype(int)
     first = first[(first >= 0) & (first + BINS <= len(grid.values))]
-    return np.asarray(np.median(grid.values[first[:, None] + np.arange(BINS)], axis=0))
+    return np.median(grid.values[first[:, None] + np.arange(BINS)], axis=0)
 
 
 def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float]:
@@ -264,7 +264,7 @@ def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float
     peak = whole & (best > 0) & (best < 2 * reach) & (score[lines, best] > 0.5)
     fine = _vertex(*(score[lines, np.clip(best + by, 0, 2 * reach)] for by in (-1, 0, 1)))
     moved = grid.start_s + grid.step_s * (first + shifts[best] + fine)
-    return np.where(peak, moved, np.array(row)).tolist()  # type: ignore[no-any-return]
+    return np.where(peak, moved, np.array(row)).tolist()
 
 
 def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -> tuple[Array, Array]:
@@ -301,4 +301,4 @@ def _alike(starts_s: Array, ends_s: Array, times_s: Array, values: Array, togeth
         level = np.convolve(level, row, "same") / np.convolve(np.ones(len(level)), row, "same")
     usual = float(np.median(level))
     spread = 1.4826 * float(np.median(np.abs(level - usual)))
-    return np.asarray(np.abs(level - usual) <= max(5.0 * spread, 0.12 * abs(usual)))
+    return np.abs(level - usual) <= max(5.0 * spread, 0.12 * abs(usual))

@@ -88,7 +88,7 @@ class Ranker:
         return ninety * 1.96 / 1.645  # the quantiles of a normal distribution
 
     def _predict(self, name: str, features: Array) -> Array:
-        return np.asarray(self.boosters[name].predict(features, num_threads=1))
+        return self.boosters[name].predict(features, num_threads=1)
 
 
 def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:

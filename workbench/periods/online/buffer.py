@@ -48,7 +48,7 @@ class Memory:
     def since(self, from_s: float) -> Array:
         """Used rows that have a power reading, from a time (s) on."""
         rows = self._used[int(np.searchsorted(self._used["time_s"], from_s)) :]
-        return np.asarray(rows[np.isfinite(rows["power_w"])])
+        return rows[np.isfinite(rows["power_w"])]
 
 
 def frame(rows: Array) -> pl.DataFrame:

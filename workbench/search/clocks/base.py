@@ -420,9 +420,9 @@ class Scripted(ProbedSearch):
     def _gears(self, rows: np.ndarray | list[int]) -> np.ndarray:
         """Clock step of each row: 15 MHz steps from 210 MHz, or 120 steps of the limits' range."""
         if self.space.max_sm_clock_mhz is None:
-            return np.asarray(120 * self.space.limit[rows])
+            return 120 * self.space.limit[rows]
         clocks = self.space.x[rows] * self.space.limit[rows] * self.space.max_sm_clock_mhz
-        return np.asarray((clocks - LOWEST_GEAR_MHZ) / GEAR_MHZ)
+        return (clocks - LOWEST_GEAR_MHZ) / GEAR_MHZ
 
 
 def predicted(search: Probing) -> int:

@@ -326,7 +326,7 @@ class ModelGuided(Probing):
         waits = self.wait_share or 0.0
         longest = waits + (1 - waits) * lowest / clocks
         following = clocks[clocks < lowest].max(initial=lowest)
-        return np.asarray((longest <= self.params.longest) | (clocks >= following))
+        return (longest <= self.params.longest) | (clocks >= following)
 
     def _gains(
         self, charged: np.ndarray, allowed: np.ndarray, candidates: np.ndarray, best: int

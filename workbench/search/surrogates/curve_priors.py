@@ -83,7 +83,7 @@ def smooth_covariance(
     """
     distance = np.abs(octaves[:, None] - octaves[None, :])
     smooth = smooth_sd**2 * np.exp(-0.5 * (distance / length) ** 2)
-    return np.asarray(smooth + single_sd**2 * np.eye(len(octaves)))
+    return smooth + single_sd**2 * np.eye(len(octaves))
 
 
 def condition(

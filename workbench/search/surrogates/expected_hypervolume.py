@@ -239,7 +239,7 @@ def _gains(times: Array, energies: Array, tried: list[int], left: Array) -> Arra
     widths = np.clip(ends[:, None, :] - np.maximum(starts[:, None, :], times[:, left, None]), 0.0, None)
     heights = np.clip(ceilings[:, None, :] - energies[:, left, None], 0.0, None)
     added = (widths * heights).sum(axis=2)
-    return np.asarray((added / np.where(whole > 0, whole, np.inf)[:, None]).mean(axis=0))
+    return (added / np.where(whole > 0, whole, np.inf)[:, None]).mean(axis=0)
 
 
 def _stairs(times: Array, energies: Array, most: Array) -> tuple[Array, Array]:

@@ -61,7 +61,7 @@ class Knobs:
     @property
     def places(self) -> Array:
         """The settings in a space of logarithms, (settings, knobs)."""
-        return np.asarray(np.log(np.column_stack([self.x, self.mu, self.limit, self.batch])))
+        return np.log(np.column_stack([self.x, self.mu, self.limit, self.batch]))
 
 
 def _numbers(least_batch: float, power_share: float | None, wait_share: float | None) -> dict[str, Array]:
@@ -172,4 +172,4 @@ def _crossing(values: Array, level: float) -> Array:
     high = np.where(over.any(axis=1), over.argmax(axis=1), values.shape[1] - 1)[:, None]
     low = np.maximum(high - 1, 0)
     below, above = (np.take_along_axis(values, at, axis=1) for at in (low, high))
-    return np.asarray(low + np.clip((level - below) / np.maximum(above - below, 1e-9), 0.0, 1.0))
+    return low + np.clip((level - below) / np.maximum(above - below, 1e-9), 0.0, 1.0)

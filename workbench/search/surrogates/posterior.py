@@ -75,7 +75,7 @@ class Deviations:
         power = size[0] ** 2 * self.smooth[pairs] + size[1] ** 2 * self.rough[pairs]
         power += SINGLE_SD**2 * (at[:, None] == other)
         time = TIME_RATIO**2 * power
-        return np.asarray(np.block([[time, time], [time, time + power]]))
+        return np.block([[time, time], [time, time + power]])
 
     def draw(self, size: Size, count: int, rng: np.random.Generator) -> Array:
         """Deviations of ln time and ln energy, stacked, (count, 2 x settings)."""
@@ -150,20 +150,20 @@ def condition(prior: Prior, runs: Sequence[MeasuredRun], rng: np.random.Generato
 def _noise(covariance: Array, count: int, rng: np.random.Generator) -> Array:
     """Errors with a covariance, (count, as many as its rows)."""
     lower = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(covariance)))
-    return np.asarray(rng.standard_normal((count, len(lower))) @ lower.T)
+    return rng.standard_normal((count, len(lower))) @ lower.T
 
 
 def _root(kernel: Array) -> Array:
     values, vectors = np.linalg.eigh(kernel)
     keep = values > 1e-4 * values[-1]
-    return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))
+    return vectors[:, keep] * np.sqrt(values[keep])
 
 
 def _likelihood(rests: Array, covariance: Array) -> Array:
     """Log likelihood of each row, up to a constant that all covariances share."""
     lower = np.linalg.cholesky(covariance)
     white = np.linalg.solve(lower, rests.T)
-    return np.asarray(-0.5 * np.sum(white**2, axis=0) - np.sum(np.log(np.diag(lower))))
+    return -0.5 * np.sum(white**2, axis=0) - np.sum(np.log(np.diag(lower)))
 
 
 def _tempered(likelihood: Array) -> tuple[float, Array]:

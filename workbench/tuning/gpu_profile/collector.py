@@ -19,12 +19,12 @@ from ...device import lease
 from ...errors import MeasurementError, NotPermitted, NotSupported, UsageError
 from ...experiments.probe import READ_S
 from ...experiments.trial import out_of_memory
+from ...measurement.meter import Meter
 from ...records import Limits, Setting
+from ..features import FeatureReader
 from .rows import Rows
 
 if TYPE_CHECKING:
-    from ...measurement.meter import Meter
-    from ..features import FeatureReader
     from .workloads import CalibrationWorkload, Step
 
 # after a change; a power limit acts on about a second's average, and half of that is enough to be near
@@ -149,8 +149,6 @@ class Collector:
             MeasurementError: other processes use the GPU.
             GpuLost: rows that were measured are kept.
         """
-        from ..features import FeatureReader
-
         if not self._left:
             return
         self._alone()

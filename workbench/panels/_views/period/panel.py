@@ -10,7 +10,7 @@ Elsewhere, and with `live=False`, it is a picture.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,6 +19,7 @@ from .... import trace as traces
 from ....errors import MeasurementError, UsageError
 from ....logbook.store import Store
 from ....measurement.iterations import detect, from_stored
+from ....periods.segment import SegmentedIterations
 from ....records import DetectedPeriod, Measurement, Periods
 from ..._core import theme
 from ..._core.live import LivePanel, Message, script
@@ -28,10 +29,6 @@ from ..power.svg import TraceLine, trace_picture
 from .figure import draw_period
 from .follower import message
 from .model import OWN, PeriodView, period_view
-
-if TYPE_CHECKING:
-    from ....periods.segment import SegmentedIterations
-
 
 
 class PeriodPanel(LivePanel):
