@@ -26,7 +26,6 @@ from .base import Choice, Done, Trial
 
 if TYPE_CHECKING:
     from ..surrogates.predictor import Prediction
-    from .model_guided import ModelGuidedParams
 
 __all__ = ["NAMES", "Choice", "ClockSearch", "Done", "Trial", "make_search"]
 
@@ -79,7 +78,7 @@ def make_search(
     name: str, space: SettingSpace, objective: Objective | None = None, max_slowdown: float | None = 0.05, *,
     prior: Prediction | Any = None, counter_update_s: float = 0.1, gpus: int = 1,
     horizon_s: float | None = None, wait_share: float | None = None, learns_later: bool = False,
-    params: ModelGuidedParams | None = None,
+    most: int | None = None, worth: float | None = None,
 ) -> ClockSearch:
     """A search by name.
 
@@ -96,7 +95,7 @@ def make_search(
             Only for model-guided.
         learns_later: The choice will be measured for longer than any trial, and reported. Only for
             model-guided.
-        params: Constants of model-guided; its own by default.
+        most, worth: As of `ModelGuided`; its own constants by default.
 
     Raises:
         UsageError: An unknown name, a slowdown limit below 0 or above 1, a horizon of no seconds, a
@@ -104,10 +103,11 @@ def make_search(
     """
     options: dict[str, Any] = {"prior": prior, "counter_update_s": counter_update_s, "gpus": gpus}
     if name == "model-guided":
-        from .model_guided import PARAMS, ModelGuided
+        from .model_guided import ModelGuided
 
-        options |= {"wait_share": wait_share, "learns_later": learns_later, "params": params or PARAMS}
-        options["horizon_s"] = horizon_s if horizon_s is not None else PARAMS.horizon_s
+        given = {"horizon_s": horizon_s, "most": most, "worth": worth}
+        options |= {name: value for name, value in given.items() if value is not None}
+        options |= {"wait_share": wait_share, "learns_later": learns_later}
         return ModelGuided(space, objective, max_slowdown, **options)
     if name == "gpoeo":
         from .gpoeo import Golden

@@ -17,7 +17,7 @@ device.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -28,7 +28,6 @@ from ..earlier import EarlierCurve
 from ..objective import Objective
 from ..space import space_of
 from .base import Done, Trial
-from .model_guided import PARAMS as GUIDED
 from .model_guided import ModelGuided
 from .posterior import SettingPosterior
 
@@ -75,8 +74,7 @@ class PowerProfile:
         self.belief = SettingPosterior(
             ModelGuided.name, space_of(settings), objective, None,
             same=[EarlierCurve(costs)] if costs else [], counter_update_s=counter_update_s, gpus=gpus,
-            learns_later=False, horizon_s=HORIZON_S,
-            params=replace(GUIDED, most=MOST_WINDOWS, worth=WORTH),
+            learns_later=False, horizon_s=HORIZON_S, most=MOST_WINDOWS, worth=WORTH,
         )
         self._slices = 0
 
