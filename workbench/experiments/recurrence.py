@@ -6,7 +6,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Protocol
 
 import numpy as np
@@ -170,9 +169,7 @@ class JobRun(Suggesting):
         self._reported = reached
         self.reached = reached
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *trace: object) -> None:
         marks.detach(self._notebook)
         assert self._window is not None
         try:

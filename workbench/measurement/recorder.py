@@ -39,8 +39,7 @@ SLOW_CALL_S = 0.01
 FOLLOWED_S = 0.25  # until a row shows an update of a sensor whose updates are known
 AGAIN_AFTER_S = 30.0  # between two starts of a sampling process that dies
 _MADE_HERE: set[Path] = set()  # rings of this process, which reads each by its own recorder
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_MADE_HERE.clear)  # they are its parent's, and can be read like any
+_processes.after_fork(_MADE_HERE.clear)  # they are its parent's, and can be read like any
 
 
 class Recorder:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from .._processes import interrupts_later
@@ -85,9 +84,7 @@ class Tuning(Suggesting):
     def __enter__(self) -> Tuning:
         return self._begin(own_thread=True)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *trace: object) -> None:
         try:
             result = self.end()
         except KeyboardInterrupt:  # it came before the end had begun

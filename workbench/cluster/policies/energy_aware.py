@@ -13,7 +13,7 @@ from ..placement import FreeNodesPolicy, WaitingJobs, nodes_of, usable_memory
 from ..policy import ClusterControl
 from ..power import UNIT
 from ..ranking import Ranking
-from ..state import AWAKE, LEAVING, NEVER_S, RUNNING, STANDBY, Gpu, Job, Node
+from ..state import AWAKE, LEAVING, NEVER_S, RUNNING, STANDBY, Gpu, Gpus, Job, Node
 
 # Further tuned constants of `EnergyAwarePolicy`; figures: docs/validation/cluster.md.
 
@@ -42,7 +42,7 @@ class JobEstimate:
     margin: float
     sensitivity: float = 1.0
     avoid: set[Job] = field(default_factory=set)
-    target: tuple[Gpu, ...] = ()
+    target: Gpus = ()
 
 
 class EnergyAwarePolicy(FreeNodesPolicy):
@@ -89,7 +89,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         job.note = JobEstimate(MARGIN)
         self._schedule(job)
 
-    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def finished(self, job: Job, gpus: Gpus) -> None:
         self._changed(job, gpus)
         if self.waiting:
             self._serve(gpus)
@@ -97,7 +97,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
             self.review_due_s = self.cluster.now_s + self.review_s
             self._review()
 
-    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def stopped(self, job: Job, gpus: Gpus) -> None:
         self._changed(job, gpus)
         target, job.note.target = job.note.target, ()
         self.reserved.difference_update(target)
@@ -325,7 +325,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
     def _empty(self, node: Node, moving: list[Job]) -> bool:
         """Stop these jobs to move them, if there is room for all of them on other nodes."""
         self.draining.add(node)
-        targets: dict[Job, tuple[Gpu, ...]] = {}
+        targets: dict[Job, Gpus] = {}
         self.bound = self.max_excess
         for job in sorted(moving, key=lambda job: -job.num_gpus):
             late = job.breaks(self.move_s / job.expected_left_s(self.cluster.now_s), self.cluster.now_s)

@@ -311,8 +311,8 @@ class ModelGuided(Probing):
         """Settings whose memory clock is acceptable for a running job on an unknown card.
 
         At these, an iteration takes at most `LONGEST_RATIO` times as long as at the lowest tried memory
-        clock, if all time without host waits is memory-bound. The next lower memory clock is included. Some cards offer
-        a twentieth of the highest clock, and no trial ends before its second iteration.
+        clock, if all time without host waits is memory-bound. The next lower memory clock is included. Some
+        cards offer a twentieth of the highest clock, and no trial ends before its second iteration.
         """
         clocks = self.space.mu
         if self.prior is not None or not (self.learns_later and self._measured):

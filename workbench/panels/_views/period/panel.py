@@ -22,7 +22,7 @@ from ....measurement.iterations import detect, from_stored
 from ....periods.segment import SegmentedIterations
 from ....records import DetectedPeriod, Measurement, Periods
 from ..._core import theme
-from ..._core.live import LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, script
 from ..._core.svg import titled
 from ..power.series import MOST_ROWS, Series, packed, rows_of, thin
 from ..power.svg import TraceLine, trace_picture
@@ -132,7 +132,7 @@ class PeriodPanel(LivePanel):
 
     # for the views
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Content:
         names = enumerate(self.names)
         gpus = [{"index": n, "name": name, "colour": theme.colour(n)} for n, name in names]
         return {"gpus": gpus, "simulated": self.simulated}
@@ -143,7 +143,7 @@ class PeriodPanel(LivePanel):
         content = {"kind": "news", "title": self.title(), "count": len(rows), "period": period}
         return content, [packed([rows[:, :2], spans])]
 
-    def on_message(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: Content) -> None:
         with self._lock:
             if kind == "follow":
                 self.choose(int(content["gpu"]))
