@@ -22,6 +22,7 @@ import numpy as np
 
 from ..records import NO_MARKS, Marks, Phase, WorkDone
 from . import marks
+
 ReadClock = Callable[[], float]
 
 

@@ -148,8 +148,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         """Everything for the first drawing of a view. Called with the lock held."""
         self._heard_s = time.monotonic()
         self.start()
-        with self._report_errors():
-            self.refresh()
+        self._reread()
         content, buffers = self.news(whole=True) or ({}, [])
         return {"theme": theme.VARIABLES, **self.about(), **content}, buffers
 
@@ -232,8 +231,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     def finish(self) -> None:
         """Put a picture of the present content in the place of its last display, and end the panel."""
-        with self._report_errors():
-            self.refresh()
+        self._reread()
         self.end()
         super().finish()
 

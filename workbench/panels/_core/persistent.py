@@ -205,12 +205,16 @@ class Displayed:
     def refresh(self) -> Any:
         """Read new data."""
 
+    def _reread(self) -> None:
+        """Read new data; an error is shown under the plot."""
+        with self._report_errors():
+            self.refresh()
+
     def show(self) -> None:
         """Display it, as a widget if the front end draws one; does nothing outside of a notebook."""
         if kernel() is None:
             return
-        with self._report_errors():
-            self.refresh()
+        self._reread()
         self._shown.display(self._picture(), self._bundle())
 
     def finish(self) -> None:
@@ -221,8 +225,7 @@ class Displayed:
         self.show() if kernel() is not None else print(self.summary())
 
     def _repr_mimebundle_(self, **options: Any) -> Bundle:
-        with self._report_errors():
-            self.refresh()
+        self._reread()
         return {**self._picture(), **self._bundle()} if self._shown.widget else self._picture()
 
     def __repr__(self) -> str:

@@ -52,8 +52,7 @@ class ApplyPanel(LivePanel):
             wanted.on_choice(lambda _: self._take_offer(wanted))
         elif wanted is not None:
             self.applier.choose(wanted)
-        with self._report_errors():
-            self.refresh()
+        self._reread()
 
     # for the caller
 

@@ -53,8 +53,7 @@ class ClocksPanel(LivePanel):
         # For a tuner that this panel starts.
         self._wanted: Content = {"objective": None, "max_slowdown": 0.05}
         super().__init__(live=live)
-        with self._report_errors():
-            self.refresh()
+        self._reread()
 
     # for the caller
 

@@ -64,8 +64,7 @@ class FrontierPanel(LivePanel):
         if isinstance(given, GivenPoints):
             self.refresh()  # invalid points are the caller's error
         else:
-            with self._report_errors():
-                self.refresh()
+            self._reread()
 
     # for the caller
 

@@ -50,8 +50,7 @@ class RecurringPanel(LivePanel):
         self._left = 0  # recurrences still to run
         self._error: Exception | None = None  # that ended the last run
         super().__init__(live=live)
-        with self._report_errors():
-            self.refresh()
+        self._reread()
 
     # for the caller
 
