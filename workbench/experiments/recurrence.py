@@ -22,7 +22,7 @@ from ..search.batch_size.policy import Progress
 from ..search.clocks.power_profile import PowerProfile
 from ..search.objective import Time
 from .evidence import known_limits, observe
-from .history.attempts import Attempt
+from .history.attempts import Attempt, Profile
 from .history.study import JobStudy
 from .power_profiling import OnlinePowerProfiler, PowerLimitSetter
 from .trial import out_of_memory
@@ -223,7 +223,7 @@ class JobRun(Suggesting):
 
         self._profiling = OnlinePowerProfiler(self._meter, self._limiter, make)
 
-    def _known(self, among: Sequence[float]) -> tuple[tuple[float, float, float], ...]:
+    def _known(self, among: Sequence[float]) -> Profile:
         """What tuned runs and sweeps of this job know of its limits, as a profile takes it."""
         devices, label = self._meter.devices, self.job.label
         if not (self.job.warm_start and devices):
@@ -342,7 +342,7 @@ class JobRun(Suggesting):
 
     def _profiled(
         self, epochs: float, time_s: float, energy_j: float
-    ) -> tuple[tuple[float, float, float], ...]:
+    ) -> Profile:
         """(limit, seconds, watts) of an epoch at each limit that is known now."""
         profiling = self._profiling
         limit_w = self._limiter.limit_w

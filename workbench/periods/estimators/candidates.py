@@ -21,6 +21,8 @@ SAME_SHARE = 0.035  # periods closer than this share are the same
 MAXIMA_HEIGHTS = (0.9, 0.6)
 SPECTRAL_PEAKS = 5
 
+Proposed = tuple[float, float, float, float]  # the fields of `Candidate`
+
 
 @dataclass(frozen=True)
 class SignalView:
@@ -175,7 +177,7 @@ def _hann(size: int) -> Array:
 
 
 def propose(grid: SignalGrid, views: list[SignalView]) -> list[Candidate]:
-    """At most `MOST` candidates, the most voted first."""
+    """At most `MOST_CANDIDATES` candidates, the most voted first."""
     longest_s = grid.seconds / 2.2
     moving = [view for view in views if view.signal.sd > 0]
     proposed = _from_levels(moving, longest_s)  # period, votes, clarity, spectral
@@ -198,7 +200,7 @@ def _doubled(found: list[Candidate], view: SignalView, longest_s: float) -> list
     return (found + more)[:MOST_CANDIDATES]
 
 
-def _from_levels(views: Sequence[SignalView], longest_s: float) -> list[tuple[float, float, float, float]]:
+def _from_levels(views: Sequence[SignalView], longest_s: float) -> list[Proposed]:
     found = []
     for view in views:
         for level in view.levels:
@@ -215,7 +217,7 @@ def _from_levels(views: Sequence[SignalView], longest_s: float) -> list[tuple[fl
     return found
 
 
-def _from_spectrum(view: SignalView, longest_s: float) -> list[tuple[float, float, float, float]]:
+def _from_spectrum(view: SignalView, longest_s: float) -> list[Proposed]:
     from scipy.signal import find_peaks  # the ranker's library loads most of it anyway
 
     amplitude, width = view.spectrum, view.spectrum_hz
@@ -232,8 +234,8 @@ def _from_spectrum(view: SignalView, longest_s: float) -> list[tuple[float, floa
     return [(at, 0.6, 0.0, float(amplitude[k]) / top) for at, k in zip(places, order, strict=True)]
 
 
-def _merge(proposed: list[tuple[float, float, float, float]]) -> list[Candidate]:
-    """Proposals nearer than `MERGE` become one, at their weighted mean."""
+def _merge(proposed: list[Proposed]) -> list[Candidate]:
+    """Proposals nearer than `SAME_SHARE` become one, at their weighted mean."""
     if not proposed:
         return []
     proposed = sorted(proposed)
