@@ -38,7 +38,6 @@ from .executors import HereExecutor, LocalExecutor
 from .progress import ProgressLine
 from .trial import KNOBS, TRIALS, Work
 
-Candidates = pl.DataFrame | Mapping[str, Sequence[float | None]]  # of `candidates`
 Record = dict[str, Any]  # of a trial: its configuration, outcome and numbers
 AXES = ("batch_size", *KNOBS)
 FAILED = ("error", "lost", "held")  # outcomes that another try may mend, once
@@ -70,7 +69,7 @@ class Sweep:
 
     @checked
     def __init__(
-        self, work: Work, space: Candidates, *,
+        self, work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], *,
         n_trials: int | None = None, order: Literal["frontier", "grid"] = "frontier",
         executor: Executor | None = None, gpus: Gpus = None, label: str | None = None,
         min_gain: float = 0.002, seed: int = 0, warm_start: bool = False,
@@ -373,7 +372,7 @@ class Sweep:
 
 @checked
 def sweep(
-    work: Work, space: Candidates, n_trials: int | None = None, *,
+    work: Work, space: pl.DataFrame | Mapping[str, Sequence[float | None]], n_trials: int | None = None, *,
     order: Literal["frontier", "grid"] = "frontier", gpus: Gpus = None, label: str | None = None,
     min_gain: float = 0.002, seed: int = 0, warm_start: bool = False, executor: Executor | None = None,
     progress: bool | Callable[[Sweep], None] = True,
@@ -417,7 +416,7 @@ def sweep(
     return running
 
 
-def candidates(space: Candidates) -> pl.DataFrame:
+def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl.DataFrame:
     """All combinations of value lists, or a frame's own rows, each once.
 
     >>> candidates({"batch_size": [32, 64], "power_limit_w": [100, None]}).rows()
