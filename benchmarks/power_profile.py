@@ -150,7 +150,7 @@ def run(truth: Truth, objective: Objective, rng: np.random.Generator) -> dict[st
             truth.scatter * each_s,
         )
         settle_s = SETTLE_S if limit_w != last_w else 0.0
-        settle = max(1 if slices else probe.PARAMS.least_iterations + 1, np.ceil(settle_s / each_s))
+        settle = max(1 if slices else probe.LEAST_ITERATIONS + 1, np.ceil(settle_s / each_s))
         last_w = limit_w
         slices.append(limit_w)
         spent_s += (n + settle) * each_s

@@ -14,7 +14,7 @@ MAGIC = "%%energy"
 TRANSPARENT = (MAGIC, "%%time", "%%capture", "%%prun")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Options:
     """The options of a `%%energy` line; None leaves one to the configuration."""
 

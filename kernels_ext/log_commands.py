@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +84,7 @@ def add_log_commands(commands: Commands) -> None:
     json_option(verify)
 
 
-def _import(arguments: argparse.Namespace) -> int:
+def _import(arguments: Namespace) -> int:
     from workbench.logbook import report
     from workbench.logbook.log_readers import import_log
     from workbench.logbook.store import Store
@@ -99,7 +99,7 @@ def _import(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _waste(arguments: argparse.Namespace) -> int:
+def _waste(arguments: Namespace) -> int:
     from workbench.logbook.log_readers import read_log
     from workbench.logbook.waste import Waste, waste
     from workbench.tariff import Tariff
@@ -122,7 +122,7 @@ def _waste(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _report(arguments: argparse.Namespace) -> int:
+def _report(arguments: Namespace) -> int:
     from workbench.logbook.statement import report
 
     given = {name: getattr(arguments, name) for name in (
@@ -135,7 +135,7 @@ def _report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _verify(arguments: argparse.Namespace) -> int:
+def _verify(arguments: Namespace) -> int:
     from workbench.logbook.statement import verify
 
     wrong = verify(arguments.file)
@@ -144,7 +144,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def select_log(store: Store, arguments: argparse.Namespace) -> tuple[pl.DataFrame | None, str]:
+def select_log(store: Store, arguments: Namespace) -> tuple[pl.DataFrame | None, str]:
     """The measurements that options of `cells.add_log` ask for (None for two compared), and what was done.
 
     Raises:
@@ -172,7 +172,7 @@ def select_log(store: Store, arguments: argparse.Namespace) -> tuple[pl.DataFram
     return log, f"{log.height} measurements written to {export(log, arguments.export)}"
 
 
-def _log(arguments: argparse.Namespace) -> int:
+def _log(arguments: Namespace) -> int:
     from workbench.logbook.report import as_dict
     from workbench.logbook.run_table import SHOWN, as_text, rows
     from workbench.logbook.store import Store, from_row

@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -177,8 +177,13 @@ def _note_fork() -> None:
     _polars_is_lost = "polars" in sys.modules
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
+def after_fork(act: Callable[[], object]) -> None:
+    """Call a function in every process that this one forks."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=act)
+
+
+after_fork(_note_fork)
 
 
 def require_polars() -> None:

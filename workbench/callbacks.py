@@ -117,7 +117,7 @@ class _HuggingFaceHooks(_Hooks):
         self._training = True
         self._training_begins()
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         self._training = False
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
@@ -125,7 +125,7 @@ class _HuggingFaceHooks(_Hooks):
         ranks = max(getattr(args, "world_size", 1) or 1, 1)
         self._left = -(-len(data) // ranks) if isinstance(data, Sized) else math.inf
 
-    def on_substep_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+    def on_substep_end(self, *_: Any, **__: Any) -> None:
         self._batches, self._counted = self._batches + 1, True
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
@@ -165,13 +165,13 @@ class _HuggingFaceHooks(_Hooks):
             self._due = False
             self._report(control)
 
-    def on_prediction_step(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+    def on_prediction_step(self, *_: Any, **__: Any) -> None:
         if not self._training and self._evaluation is None:  # it does not begin where the last step ended
             self._begin()
 
     on_predict = _Hooks._phase_ends
 
-    def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+    def on_save(self, *_: Any, **__: Any) -> None:
         marks.since_last(CHECKPOINT)
 
     def _report(self, control: Any) -> None:

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from kernels_ext import cells
 from kernels_ext.commands import STDOUT, Commands, Parser, examples, json_option, write_json
 from kernels_ext.log_commands import add_log_commands
 
-from .errors import UsageError, WorkbenchError, checked_value, describe_error, near, pip_line
+from .errors import NoDriver, UsageError, WorkbenchError, checked_value, describe_error, near, pip_line
 
 # SIGHUP: not on Windows
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -197,14 +198,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _completion(arguments: argparse.Namespace) -> int:
+def _completion(arguments: Namespace) -> int:
     from argcomplete.shell_integration import shellcode
 
     print(shellcode(["workbench"], shell=arguments.shell))
     return 0
 
 
-def _serve_metrics(arguments: argparse.Namespace) -> int:
+def _serve_metrics(arguments: Namespace) -> int:
     """Serve until an interrupt."""
     import time
 
@@ -251,7 +252,7 @@ def _share_arguments(commands: Commands) -> None:
     json_option(share, named=True)
 
 
-def _share(arguments: argparse.Namespace) -> int:
+def _share(arguments: Namespace) -> int:
     """Share a GPU; 0 if every job ended well or we stopped it, 1 if not, 130 after an interrupt."""
     from . import sharing
 
@@ -274,7 +275,7 @@ def _share(arguments: argparse.Namespace) -> int:
     return int(shared is None or any(job.outcome not in ("ok", "stopped") for job in shared.jobs))
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(arguments: Namespace) -> int:
     from .jobs import combine
     from .jobs.node_log import NodeLog
     from .jobs.report import details
@@ -344,7 +345,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 128 - status if status < 0 else status
 
 
-def _job(arguments: argparse.Namespace) -> int:
+def _job(arguments: Namespace) -> int:
     """Show jobs; 1 where one did not end well, or energy is missing."""
     from .jobs.combine import as_dict
     from .jobs.reading import read_job, read_jobs
@@ -438,7 +439,7 @@ def _tell(measurement: Measurement, why: str, status: int) -> None:
             print(f"    {gpu.name}: {note}", file=sys.stderr)
 
 
-def _profile_gpu(arguments: argparse.Namespace) -> int:
+def _profile_gpu(arguments: Namespace) -> int:
     from .tuning.gpu_profile.command import run
 
     status, found = run(arguments)
@@ -446,7 +447,7 @@ def _profile_gpu(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _gpus(arguments: argparse.Namespace) -> int:
+def _gpus(arguments: Namespace) -> int:
     from .measurement import session
     from .measurement.gpu_table import as_dicts, lines
 
@@ -461,7 +462,7 @@ def _gpus(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _doctor(arguments: argparse.Namespace) -> int:
+def _doctor(arguments: Namespace) -> int:
     """Look at the machine and its GPUs; 1 where something fails."""
     from .device.discovery import devices, why_no_gpu
     from .experiments.workloads import any_training
@@ -486,7 +487,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     return int(found["fail"] > 0 or not gpus)
 
 
-def _record(arguments: argparse.Namespace) -> int:
+def _record(arguments: Namespace) -> int:
     """Show what a recording holds, then write it."""
     from .device import driver
     from .device.discovery import devices
@@ -504,7 +505,7 @@ def _record(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _restore(arguments: argparse.Namespace) -> int:
+def _restore(arguments: Namespace) -> int:
     """Put GPUs back; 1 where one could not be."""
     from .device import restore
     from .device.discovery import devices
@@ -522,7 +523,7 @@ def _restore(arguments: argparse.Namespace) -> int:
     return int(not done)
 
 
-def _notebooks(arguments: argparse.Namespace) -> int:
+def _notebooks(arguments: Namespace) -> int:
     here = Path(__file__).parent
     source = here / "_notebooks" if (here / "_notebooks").is_dir() else here.parent / "notebooks"
     if not source.is_dir():
@@ -545,10 +546,9 @@ def _notebooks(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _lab(arguments: argparse.Namespace) -> int:
+def _lab(arguments: Namespace) -> int:
     """JupyterLab, with simulated GPUs for all its kernels where there is no real one; prints which."""
     from .device import driver
-    from .errors import NoDriver
     from .simulation import machine
     from .simulation.state import ENVIRONMENT_VARIABLE
 

@@ -11,7 +11,7 @@ from ._html import HtmlFacts, record_table
 from .errors import check_fields, suggesting
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Setting(HtmlFacts):
     """A setting of a GPU; `None` leaves that knob to the driver."""
 
@@ -31,7 +31,7 @@ class Setting(HtmlFacts):
         return ", ".join(knob_texts) or "driver default"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Limits(HtmlFacts):
     """The range of a GPU: power limits in watts, and the SM clocks supported at each memory clock."""
 
@@ -46,7 +46,7 @@ class Limits(HtmlFacts):
         return tuple(sorted(self.sm_clocks_mhz, reverse=True))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Capability(HtmlFacts):
     """Whether a device answers one question; `reason` gives the reason if not."""
 
@@ -83,7 +83,7 @@ class Sample(NamedTuple):
     throttle: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Process(HtmlFacts):
     """A process that uses a GPU; memory in bytes where the driver reports."""
 
@@ -102,7 +102,7 @@ class Edge(NamedTuple):
     took_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DetectedPeriod(HtmlFacts):
     """One period of a training job: its micro-step, iteration (optimizer step) or a cycle of many iterations.
 
@@ -136,7 +136,7 @@ class DetectedPeriod(HtmlFacts):
         return self.confidence / self.period_confidence if self.period_confidence > 0 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Periods(HtmlFacts):
     """The periods found in a power trace, shortest first; empty, or not `sure`, with the reason in words.
 
@@ -210,7 +210,7 @@ class Phase(NamedTuple):
     end_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WorkDone(HtmlFacts):
     """How much of a kind of work was done: "tokens", "samples"; "evaluation tokens" inside such a phase."""
 
@@ -218,7 +218,7 @@ class WorkDone(HtmlFacts):
     amount: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Marks(HtmlFacts):
     """Marks of a training while a window was open; times are on the device clock.
 
@@ -249,7 +249,7 @@ NO_MARKS = Marks()
 UNNAMED_KINDS = ("iteration", "long iteration", "pause", "other", "micro-step", "cycle")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LevelCost(HtmlFacts):
     """Time and energy of one kind of stretch inside a measurement: iterations, cycles, evaluations, pauses,
     the rest.
@@ -278,7 +278,7 @@ class LevelCost(HtmlFacts):
         return setting if kind in ("iteration", "cycle") else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IterationSummary(HtmlFacts):
     """Time and energy of one training iteration, as a mean over the iterations of a measurement.
 
@@ -331,7 +331,7 @@ class Window(NamedTuple):
         return record_table(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SettingSegment(HtmlFacts):
     """A stretch of a measurement under one setting: its length and energy (None where it is not known)."""
 
@@ -340,7 +340,7 @@ class SettingSegment(HtmlFacts):
     energy_j: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GpuMeasurement(HtmlFacts):
     """One GPU in a window. `None` marks missing values; `notes` have the reasons.
 
@@ -372,7 +372,7 @@ class GpuMeasurement(HtmlFacts):
     segments: tuple[SettingSegment, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Measurement(HtmlFacts):
     """A measured window: time (the device's clock), energy per GPU and in total, with uncertainties.
 
@@ -436,7 +436,7 @@ class Measurement(HtmlFacts):
         return "+".join(sources) + (", simulated" if self.simulated else "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Configuration(HtmlFacts):
     """One point of the search space: what the device is put to, and the batch size (None = the job's own)."""
 
@@ -447,7 +447,7 @@ class Configuration(HtmlFacts):
         check_fields(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Observation(HtmlFacts):
     """A configuration and its measured cost; `reached` is whether the run got to its target."""
 

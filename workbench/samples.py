@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 # The columns of `trace.SCHEMA`, and the error of `tick_s`.
@@ -15,7 +13,7 @@ ROWS = np.dtype([
 ])
 
 
-def refreshes(rows: np.ndarray[Any, Any], period_s: float) -> np.ndarray[Any, Any]:
+def refreshes(rows: np.ndarray, period_s: float) -> np.ndarray:
     """The first row of each refresh of a sensor whose refreshes are known.
 
     The counter of a powered GPU rises at every refresh; where it stood still, a refresh was missed or late. A
@@ -30,5 +28,5 @@ def refreshes(rows: np.ndarray[Any, Any], period_s: float) -> np.ndarray[Any, An
         first = np.append(True, np.diff(rows["energy_j"]) != 0)
     else:
         first = np.append(True, np.diff(rows["tick_s"]) > 0.5 * period_s)
-    found: np.ndarray[Any, Any] = rows[first[: len(rows)]]  # there may be none
+    found: np.ndarray = rows[first[: len(rows)]]  # there may be none
     return found

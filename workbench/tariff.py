@@ -9,7 +9,7 @@ J_PER_KWH = 3.6e6
 MOST_DIGITS = 4  # of a value with an error: comparisons on one card need no more
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tariff:
     """What energy is worth; parts that are None are not shown."""
 

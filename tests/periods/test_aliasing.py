@@ -87,7 +87,7 @@ def test_a_period_stays_whatever_the_polling_cannot_resolve_of_it(seconds: float
         after = noisy(seconds, 0.073, middle_s + 0.5, middle_s + 2.5, jitter_s, rng)
         found = aliasing.at_another_pace(before, after, seconds)
         assert found is not None
-        there.append(not found.moved and found.fitted >= aliasing.PARAMS.stays * found.before)
+        there.append(not found.moved and found.fitted >= aliasing.STAYS * found.before)
     assert there == [True] * 20
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.search.surrogates.curve_priors import PARAMS, Shapes, condition, smooth_covariance
+from workbench.search.surrogates.curve_priors import LEVEL_VARIANCE, Shapes, condition, smooth_covariance
 
 OCTAVES = np.arange(5.0)
 COVARIANCE = smooth_covariance(OCTAVES, smooth_sd=0.2, length=2.0, single_sd=0.05)
@@ -15,7 +15,7 @@ SHAPES = Shapes(np.stack([FLAT, STEEP]), np.log([0.5, 0.5]), COVARIANCE)
 
 def test_mean_and_covariance_are_those_of_a_gaussian() -> None:
     where, values, variances = np.array([1, 3]), np.array([0.3, 0.1]), np.array([0.01, 0.04])
-    prior = COVARIANCE + PARAMS.level_variance
+    prior = COVARIANCE + LEVEL_VARIANCE
     gain = prior[:, where] @ np.linalg.inv(prior[np.ix_(where, where)] + np.diag(variances))
     posterior = condition(Shapes(FLAT[None], np.zeros(1), COVARIANCE), where, values, variances[None])
     assert posterior.gain[0] @ values == pytest.approx(gain @ values)

@@ -152,8 +152,8 @@ def test_what_a_job_was_slower_than_it_may_be_is_made_up_for() -> None:
     """6 % in 100 s is 1.3 s more than 94 % of 5 %, made up for in 90 s."""
     def lost(slowdown: float) -> float:
         saved = Saved(0.0, 0.0, 0.0, 0.0, slowdown, 0.004, 100.0, 100.0 * (1 + slowdown))
-        return choice.lost(saved, 0.05, PARAMS)
+        return choice.lost(saved, 0.05)
 
     assert lost(0.06) == pytest.approx((0.06 - PARAMS.aim * 0.05) * 100 / PARAMS.make_up_s)
     assert lost(0.04) == 0.0
-    assert choice.lost(None, 0.05, PARAMS) == 0.0
+    assert choice.lost(None, 0.05) == 0.0

@@ -18,7 +18,6 @@ from workbench.simulation.catalogue import Workload, WorkloadPhase
 from workbench.simulation.machine import Machine
 from workbench.simulation.physics import Load
 from workbench.simulation.training import TrainingJob
-from workbench.tuning.params import PARAMS
 from workbench.tuning.state_machine import Tuner
 from workbench.tuning.tuned_job import PeriodTest
 
@@ -125,7 +124,7 @@ def period_test() -> tuple[PeriodTest, Callable[..., str]]:
     """A test of a period, and how to give it a reading at some clocks."""
     clocks: dict[Reading, tuple[float, float]] = {}
     gpus: Any = SimpleNamespace(clocks_mhz=clocks.__getitem__)
-    test = PeriodTest(gpus, PARAMS, traced=True)
+    test = PeriodTest(gpus, traced=True)
 
     def read(seconds: float, sm_mhz: float = DEFAULT[0], mem_mhz: float = DEFAULT[1]) -> str:
         reading = Reading(Setting(), 10, 10 * seconds, 100.0, 1.0, 0.002 * seconds, len(clocks), 0.0)

@@ -18,7 +18,7 @@ from .power import UNIT
 SLOPE = 0.078
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Profile:
     """A class of jobs: its model, and its utilisation alone in units of 1/10,000."""
 

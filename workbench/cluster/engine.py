@@ -13,7 +13,7 @@ from .columns import Columns
 from .policy import IllegalPlacement, Policy, broken_rule
 from .power import Cluster, power_tables
 from .recording import RunRecorder
-from .state import AWAKE, QUEUED, RUNNING, STANDBY, WAKING, Gpu, Job, Node
+from .state import AWAKE, QUEUED, RUNNING, STANDBY, WAKING, Gpu, Gpus, Job, Node
 
 TARGET, SLEEP, WAKE, STOP, TIMER = 0, 1, 2, 3, 4  # event types
 
@@ -53,7 +53,7 @@ class Engine:
         self._seq = len(self._columns)
         self._recorder = RunRecorder(self.nodes) if stays else None
 
-    def place(self, job: Job, gpus: tuple[Gpu, ...] | list[Gpu]) -> None:
+    def place(self, job: Job, gpus: Gpus | list[Gpu]) -> None:
         if not len(gpus) == 1 == job.num_gpus or job.state != QUEUED:
             self._place_many(job, gpus)
             return
@@ -87,7 +87,7 @@ class Engine:
     def name(self, job: Job) -> str:
         return str(self.log["job_id"][job.index])
 
-    def _place_many(self, job: Job, gpus: tuple[Gpu, ...] | list[Gpu]) -> None:
+    def _place_many(self, job: Job, gpus: Gpus | list[Gpu]) -> None:
         if broken := broken_rule(job, gpus):
             self._refuse(broken, job)
         by_node = Counter(gpu.node for gpu in gpus)

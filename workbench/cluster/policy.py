@@ -8,7 +8,7 @@ from typing import Protocol
 from ..errors import SimulationError
 from .colocation import Mixes, Profile
 from .power import Cluster
-from .state import QUEUED, Gpu, Job, Node
+from .state import QUEUED, Gpu, Gpus, Job, Node
 
 
 class IllegalPlacement(SimulationError):
@@ -65,7 +65,7 @@ class ClusterControl(Protocol):
     def excess(self, job: Job) -> float:
         """The job's slowdown - 1 on its slowest GPU now, as a measurement would show it."""
 
-    def place(self, job: Job, gpus: tuple[Gpu, ...] | list[Gpu]) -> None:
+    def place(self, job: Job, gpus: Gpus | list[Gpu]) -> None:
         """Put a queued job on these GPUs; a node in standby wakes for it.
 
         Raises:
@@ -114,13 +114,13 @@ class Policy:
         """`job` is queued: place it now with `cluster.place`, or keep it."""
         raise NotImplementedError
 
-    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def finished(self, job: Job, gpus: Gpus) -> None:
         """`job` has ended and has left these GPUs."""
 
     def reached(self, job: Job) -> None:
         """`job` has reached the amount of work requested by `cluster.notify`."""
 
-    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def stopped(self, job: Job, gpus: Gpus) -> None:
         """`job` has written the checkpoint requested by `cluster.stop`, left these GPUs, and is queued."""
 
     def awoke(self, node: Node) -> None:

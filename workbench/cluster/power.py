@@ -16,7 +16,7 @@ UNIT = 10_000
 STEPS_PER_W = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CapLevel:
     """A power limit in W, with the `speed` of work and the `active` power above idle relative to no limit."""
 
@@ -37,7 +37,7 @@ V100_LIMITS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NodeType:
     """A type of node.
 
@@ -94,7 +94,7 @@ V100_NODE = NodeType("8x V100", "V100", 8, 32 * 2**30, idle_w=650.0, span_w=1311
 A100_NODE = NodeType("8x A100", "A100", 8, 80 * 2**30, idle_w=1512.0, span_w=3940.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cluster:
     """So many nodes of one type."""
 

@@ -18,7 +18,7 @@ from .state import NEVER_S, Node
 TIMELINE = ("time_s", "power_w", "energy_j", "hosting", "awake", "running", "queued")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Result:
     """The result of a run; docs/explanation/cluster.md lists the columns of its frames."""
 

@@ -44,7 +44,7 @@ class Cancelled(WorkbenchError):
     """The run was ended before its end."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunOutcome:
     """The outcome of a task: its row and, if they were kept, the data of its charts and the run itself."""
 
@@ -55,7 +55,7 @@ class RunOutcome:
     result: Result | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Channel:
     """Channel through which a run reports progress and is cancelled."""
 

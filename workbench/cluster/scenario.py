@@ -32,7 +32,7 @@ UNITS = {  # of parameters that can be swept
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scenario:
     """All settings of a comparison except the jobs.
 
@@ -149,7 +149,7 @@ def prepared(jobs: pl.DataFrame, scenario: Scenario, seed: int) -> pl.DataFrame:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Task:
     """One run: a policy, a seed, a swept value, and the scenario at that value."""
 

@@ -56,7 +56,7 @@ class Job:
     began_s: float = 0.0
     run_s: float = 0.0
     energy_j: float = 0.0
-    gpus: tuple[Gpu, ...] = ()
+    gpus: Gpus = ()
     stays: tuple[tuple[Node, int, float, float], ...] = ()
     observed: dict[Mix, float] | None = None
     watch: Any = None  # both are for the policy's use
@@ -89,6 +89,9 @@ class Gpu:
         self.jobs: list[Job] = []
         self.stamp = self.memory = 0
         self.note = None
+
+
+Gpus = tuple[Gpu, ...]
 
 
 class Node:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +15,7 @@ import polars as pl
 from .result import Result
 from .summary import per_job
 
-Floats = np.ndarray[Any, Any]
+Floats = np.ndarray
 POINTS = 400  # of a time course, approximately; a distribution has half as many
 DISTRIBUTIONS = ("wait_h", "jct_h", "slowdown", "inflation")
 
@@ -78,7 +77,7 @@ def notable(jobs: pl.DataFrame, count: int = 6) -> dict[str, list[str]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunView:
     """Data of a run's charts, of limited size for every log: `course`, `distributions` and `notable` of it.
     """

@@ -35,9 +35,10 @@ ORIGINS = {
 KNOB_NAMES = {"power_limit_w": "power limit", "sm_clock_mhz": "SM clock", "mem_clock_mhz": "memory clock"}
 UNITS = {"power_limit_w": "W", "sm_clock_mhz": "MHz", "mem_clock_mhz": "MHz"}
 CLOCKS = KNOBS[1:]
+Sentences = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rights:
     """The rights of a change: who may ("root", "lent" by the Zeus daemon, "simulated", ""), and the
     remedy.
@@ -80,7 +81,7 @@ def changed(a: Setting, b: Setting) -> tuple[str, ...]:
     return tuple(out)
 
 
-def difference(now: Setting, wanted: Setting, device: Device) -> tuple[str, ...]:
+def difference(now: Setting, wanted: Setting, device: Device) -> Sentences:
     """What putting a GPU to a whole setting changes, knob by knob: "power limit 250 W → 150 W"."""
     wanted = whole(wanted, device)
     default_w = device.limits.default_power_limit_w
@@ -124,7 +125,7 @@ def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "")
     return Rights(who, text, "\n".join(device.commands(now, whole(wanted, device))))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EffectiveSetting(HtmlFacts):
     """Setting of a GPU now; None where it does not answer.
 
@@ -140,7 +141,7 @@ class EffectiveSetting(HtmlFacts):
     computing: tuple[Process, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Applied(HtmlFacts):
     """A person's change of a setting, as read back; `at_s` on the device's clock, `at` on the wall's."""
 
@@ -149,7 +150,7 @@ class Applied(HtmlFacts):
     after: Setting
     at_s: float
     at: str
-    text: tuple[str, ...]
+    text: Sentences
     chosen_before: Configuration | None = None
     jobs: tuple[Any, ...] = ()
 
@@ -220,7 +221,7 @@ class Control:
     def _repr_html_(self) -> str:
         return self.active()._repr_html_()
 
-    def difference(self, wanted: Configuration | Setting) -> tuple[str, ...]:
+    def difference(self, wanted: Configuration | Setting) -> Sentences:
         """Knobs that `apply` would change, in words; empty where it would change none."""
         target, now = as_configuration(wanted).setting, self.active().setting
         return () if now is None else difference(now, target, self.device)
@@ -264,7 +265,7 @@ class Control:
                     raise UsageError(
                         f"batch size {size} is not one of those of '{job.label}': {have}; nothing was changed"
                     )
-            text: tuple[str, ...] = (self._settle(),) if lease.owes(self.device.uuid) else ()
+            text: Sentences = (self._settle(),) if lease.owes(self.device.uuid) else ()
             text += self._make_way()
             before = self.device.setting()
             try:
@@ -400,9 +401,9 @@ class Control:
         self._found = None
         return self.not_restored or f"put back: {now} is active again"
 
-    def _make_way(self) -> tuple[str, ...]:
+    def _make_way(self) -> Sentences:
         """What else of this process changes the GPU ends; sentences on what that was."""
-        text: tuple[str, ...] = ()
+        text: Sentences = ()
         for slider in lease.changes(self.device.uuid, "slider"):
             left = slider.restore()
             text += ("the limit slider of the live view handed over" + (f"; {left}" if left else ""),)
@@ -413,7 +414,7 @@ class Control:
     def _wake(self) -> None:
         """A change comes, whose effect is to be sampled at full pace."""
 
-    def _choose(self, configuration: Configuration, jobs: tuple[Any, ...]) -> tuple[str, ...]:
+    def _choose(self, configuration: Configuration, jobs: tuple[Any, ...]) -> Sentences:
         size = configuration.batch_size
         if size is None:
             return ()

@@ -308,5 +308,4 @@ def _close(descriptors: list[int]) -> None:
             os.close(descriptor)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+_processes.after_fork(_forget)

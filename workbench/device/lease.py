@@ -511,5 +511,4 @@ def _forget() -> None:
 
 
 atexit.register(restore_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+_processes.after_fork(_forget)

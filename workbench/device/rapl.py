@@ -13,7 +13,7 @@ ROOT = Path("/sys/class/powercap")
 MOST_W = 500.0  # more than a package or its memory draws for long
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Zone:
     """One RAPL counter: `kind` is "cpu" (a package) or "dram"; `range_j` is where it wraps."""
 

@@ -27,7 +27,7 @@ PATIENCE_S = (0.05, 0.15, 0.3, 0.5)  # pauses between the attempts to restore wh
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RestoreOutcome:
     """The outcome of a restore: a sentence, and whether nothing is left to restore."""
 

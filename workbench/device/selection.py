@@ -15,11 +15,12 @@ from typing import Any
 from ..errors import UnknownGpu, listed
 from .driver import Identity
 
+Environment = Mapping[str, str]  # variables of a process
 CUDA_VARIABLES = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 _PCI = re.compile(r"^([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(\.[0-7])?$", re.IGNORECASE)
 
 
-def visible(identities: Sequence[Identity], environment: Mapping[str, str]) -> list[str]:
+def visible(identities: Sequence[Identity], environment: Environment) -> list[str]:
     """UUIDs (and MIG entries) that CUDA_VISIBLE_DEVICES leaves, in CUDA's order; all where it is not set.
 
     Raises:
@@ -48,7 +49,7 @@ def visible(identities: Sequence[Identity], environment: Mapping[str, str]) -> l
     return chosen
 
 
-def cuda_order(identities: Sequence[Identity], environment: Mapping[str, str]) -> list[str]:
+def cuda_order(identities: Sequence[Identity], environment: Environment) -> list[str]:
     """UUIDs in the order in which CUDA numbers the GPUs of this machine."""
     uuids, models = [uuid for uuid, _, _ in identities], {name for _, pci, name in identities if pci}
     if environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len(models) <= 1:
@@ -61,7 +62,7 @@ def cuda_order(identities: Sequence[Identity], environment: Mapping[str, str]) -
                      "by its UUID")
 
 
-def resolve(which: int | str, identities: Sequence[Identity], env: Mapping[str, str]) -> str:
+def resolve(which: int | str, identities: Sequence[Identity], env: Environment) -> str:
     """The UUID of the GPU that is meant. Raises UnknownGpu, with a list, unless just one answers."""
     text = str(which).strip()
     if text.lstrip("-").isdigit():
@@ -118,7 +119,7 @@ _RANKS = (
 )
 
 
-def local_rank(environment: Mapping[str, str]) -> int | None:
+def local_rank(environment: Environment) -> int | None:
     """The number of this process among the ranks of its node (torchrun, accelerate, mpirun, srun); None where
     it is the only one, or that is not known.
 
@@ -137,7 +138,7 @@ def local_rank(environment: Mapping[str, str]) -> int | None:
 _JOBS = (("MASTER_ADDR", "MASTER_PORT"), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("PMIX_NAMESPACE",))
 
 
-def same_job(one: Mapping[str, str], other: Mapping[str, str], *, one_parent: bool) -> bool:
+def same_job(one: Environment, other: Environment, *, one_parent: bool) -> bool:
     """Whether two environments are those of ranks of one job on this node; one process may have started both.
 
     >>> rank = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
@@ -162,7 +163,7 @@ _JOB_NAMES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "PMI_JOBI
 _JOB_NODES = ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES")
 
 
-def rank_facts(environment: Mapping[str, str]) -> dict[str, Any]:
+def rank_facts(environment: Environment) -> dict[str, Any]:
     """The place of a process in its job, from the variables of torchrun, accelerate, mpirun and srun:
     `rank`, `world_size`, `local_rank`, `restarts`, `nodes` (None if missing) and `job` (empty if missing).
 
@@ -184,7 +185,7 @@ def rank_facts(environment: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def job_name(environment: Mapping[str, str]) -> str:
+def job_name(environment: Environment) -> str:
     """The job that a process belongs to; empty where that is not known. All its ranks have the same."""
     for name in _JOB_NAMES:
         if (found := environment.get(name, "none")) != "none":
@@ -193,7 +194,7 @@ def job_name(environment: Mapping[str, str]) -> str:
 
 
 def gpus_of_rank(
-    cuda: Mapping[str, str], local_rank: int | None, identities: Sequence[Identity],
+    cuda: Environment, local_rank: int | None, identities: Sequence[Identity],
     in_use: str | None = None,
 ) -> tuple[str, ...]:
     """The UUID (or MIG entry) of the GPU of another process of this machine; none where that is not known.

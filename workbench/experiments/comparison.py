@@ -44,7 +44,7 @@ Work = Callable[[], object]
 DEFAULT = Setting()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EnergyComparison:
     """Two ways of working, compared; energies and times are those of one `unit`.
 
@@ -139,7 +139,7 @@ def compare(
     return _Alternation(ways, names, gpus).run(min_effect, timeout_s, max_pairs, seed)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Way:
     """One of two ways: what to call, and the setting it is called under (none leaves the GPU alone)."""
 

@@ -31,7 +31,7 @@ TOO_WIDE = 10.0  # an interval up to so many times as much says nothing
 FREE = 3  # degrees of freedom that terms must leave
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ratio(HtmlFacts):
     """How many times as much the second way takes: 0.88 is 12 % less.
 

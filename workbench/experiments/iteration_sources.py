@@ -20,29 +20,22 @@ from ..measurement import marks, process_marks
 from ..measurement.recorder import Recorder
 from . import harmonic_fit
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
-
-@dataclass(frozen=True, slots=True)
-class IterationSourceParams:
-    """Tuned constants of the sources; set by hand, `benchmarks.clocks --only online` scores them."""
-
-    long: float = 3.0  # times the usual length: an evaluation, a checkpoint or a pause, and no iteration
-    # relative, of the mean length of marked iterations, of a rate's ratio, of a mean utilisation in percent
-    least_sd: float = 0.003
-    variation: float = 0.02  # relative, of iterations that nobody has timed one by one
-    unit_s: float = 0.1  # of work at the default setting: the "iteration" of a job that has none
-    mostly_waits: float = 0.6  # utilisation below which the waits tell how much longer the work takes
-    # relative, of lengths in a power trace: what a shape that changes with the setting makes of them
-    trace_common_sd: float = 0.005
-    alike: float = 0.7  # cosine of the harmonics' sizes that one job has at all settings
-
-
-PARAMS = IterationSourceParams()
+# Tuned constants of the sources; set by hand, `benchmarks.clocks --only online` scores them.
+LONG_RATIO = 3.0  # times the usual length: an evaluation, a checkpoint or a pause, and no iteration
+# relative, of the mean length of marked iterations, of a rate's ratio, of a mean utilisation in percent
+LEAST_SD = 0.003
+VARIATION = 0.02  # relative, of iterations that nobody has timed one by one
+UNIT_S = 0.1  # of work at the default setting: the "iteration" of a job that has none
+MOSTLY_WAITS = 0.6  # utilisation below which the waits tell how much longer the work takes
+# relative, of lengths in a power trace: what a shape that changes with the setting makes of them
+TRACE_COMMON_SD = 0.005
+ALIKE_COSINE = 0.7  # cosine of the harmonics' sizes that one job has at all settings
 MOST_MARKS = 400_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Count:
     """Whole iterations in a row, from `start_s` to `end_s` on the device's clock.
 
@@ -234,7 +227,7 @@ class Trace:
     def __init__(self, recorder: Recorder, uuid: str, seconds: float) -> None:
         self._recorder, self._uuid, self.seconds = recorder, uuid, seconds
         self._amplitudes: Array | None = None  # of its harmonics, as measured first
-        self._variations = deque([PARAMS.variation], maxlen=9)
+        self._variations = deque([VARIATION], maxlen=9)
 
     @property
     def variation(self) -> float:
@@ -249,7 +242,7 @@ class Trace:
 
     def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
         time_s, power_w = harmonic_fit.readings(self._recorder.rows(self._uuid, from_s, to_s))
-        if len(time_s) < harmonic_fit.PARAMS.least_readings or time_s[-1] < from_s + 0.6 * (to_s - from_s):
+        if len(time_s) < harmonic_fit.LEAST_READINGS or time_s[-1] < from_s + 0.6 * (to_s - from_s):
             return []
         found = harmonic_fit.timed(
             time_s, power_w, guess.seconds, low=guess.least_s / guess.seconds,
@@ -262,9 +255,9 @@ class Trace:
             self._amplitudes = found.amplitudes
         shown = min(len(self._amplitudes), len(found.amplitudes))
         first, now = self._amplitudes[:shown], found.amplitudes[:shown]
-        if first @ now < PARAMS.alike * np.linalg.norm(first) * np.linalg.norm(now):
+        if first @ now < ALIKE_COSINE * np.linalg.norm(first) * np.linalg.norm(now):
             return []  # another period, of which this is a multiple
-        return [Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, PARAMS.trace_common_sd)]
+        return [Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, TRACE_COMMON_SD)]
 
 
 class Rate:
@@ -292,27 +285,27 @@ class Rate:
     @property
     def sees_memory(self) -> bool:
         """Whether the rate shows what a lower memory clock costs."""
-        return self.busy < PARAMS.mostly_waits and self._mem_clock_mhz > 0
+        return self.busy < MOSTLY_WAITS and self._mem_clock_mhz > 0
 
     def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
         rows = self._recorder.rows(self._uuid, from_s, to_s)
         busy, clock_mhz = busy_and_clock(rows)
-        if not clock_mhz > 0 or to_s - from_s < 5 * PARAMS.unit_s:
+        if not clock_mhz > 0 or to_s - from_s < 5 * UNIT_S:
             return []
-        ratio, sd = self.busy * self.clock_mhz / clock_mhz + 1.0 - self.busy, PARAMS.least_sd
+        ratio, sd = self.busy * self.clock_mhz / clock_mhz + 1.0 - self.busy, LEAST_SD
         memory = rows["mem_clock_mhz"][np.isfinite(rows["mem_clock_mhz"])]
         if self._mem_clock_mhz > 0 and len(memory) and float(memory.mean()) < 0.98 * self._mem_clock_mhz:
             ratio = math.inf
-        if self.busy < PARAMS.mostly_waits:
+        if self.busy < MOSTLY_WAITS:
             # A utilisation in whole percent does not report waits shorter than its error.
-            waits, waits0 = max(1.0 - busy, PARAMS.least_sd), 1.0 - self.busy
-            waits_sd = PARAMS.least_sd * math.hypot(1.0 / waits0, 1.0 / waits)
+            waits, waits0 = max(1.0 - busy, LEAST_SD), 1.0 - self.busy
+            waits_sd = LEAST_SD * math.hypot(1.0 / waits0, 1.0 / waits)
             by_waits = waits0 / waits * (1.0 + waits_sd)
             if by_waits < ratio:
-                ratio, sd = max(by_waits, 1.0), math.hypot(PARAMS.least_sd, waits_sd)
+                ratio, sd = max(by_waits, 1.0), math.hypot(LEAST_SD, waits_sd)
         if not math.isfinite(ratio):
             return []
-        each_s = PARAMS.unit_s * ratio
+        each_s = UNIT_S * ratio
         whole = int((to_s - from_s) / each_s)
         # An upper bound was taken; the least is that nothing became slower.
         run = Count(whole, to_s - whole * each_s, to_s, sd * each_s, max(ratio - 1.0, 0.0) / 1.96)
@@ -343,7 +336,7 @@ def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) ->
         return []
     lengths = np.diff(moments) / np.maximum(counts, 1.0)
     usual_s = guess_s if math.isfinite(guess_s) else float(np.median(lengths))
-    fine = lengths < PARAMS.long * usual_s
+    fine = lengths < LONG_RATIO * usual_s
     for phase in phases:
         fine &= ~((moments[:-1] < phase.end_s) & (moments[1:] > phase.start_s))
     found: list[Count] = []
@@ -356,6 +349,6 @@ def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) ->
         time_s = float(moments[last] - moments[first])
         n = last - first
         spread = float(np.std(each, ddof=1)) / math.sqrt(n) if n > 2 else 0.03 * time_s / whole / math.sqrt(n)
-        sd_s = max(spread, PARAMS.least_sd * time_s / whole)
+        sd_s = max(spread, LEAST_SD * time_s / whole)
         found.append(Count(whole, float(moments[first]), float(moments[last]), sd_s))
     return found

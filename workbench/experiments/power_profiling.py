@@ -17,8 +17,7 @@ from ..records import Setting, Window
 from ..search.clocks.base import Done, Trial
 from ..search.clocks.power_profile import PowerProfile
 from .iteration_sources import MarkSource, guessed
-from .probe import PARAMS as PROBE_PARAMS
-from .probe import Probe
+from .probe import LEAST_ITERATIONS, Probe
 
 SETTLE_S = 0.5  # a new limit is active after some 0.1 s, and the clock then settles
 LONG_S = 10.0  # so long an iteration or epoch is not thrown away for the settling
@@ -121,7 +120,7 @@ class OnlinePowerProfiler:
                 return
             if self._take():
                 self.profile.cannot(self._limit_w, probe.failed or "its energy could not be measured")
-        if self.by_epoch or self.steps > PROBE_PARAMS.least_iterations:
+        if self.by_epoch or self.steps > LEAST_ITERATIONS:
             self._begin(now_s)
 
     def _begin(self, now_s: float) -> None:

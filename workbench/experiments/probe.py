@@ -13,26 +13,19 @@ from ..measurement.meter import Meter
 from ..records import Setting
 from .iteration_sources import Count, Guess, IterationSource, Marked
 
-
-@dataclass(frozen=True, slots=True)
-class ProbeParams:
-    """Tuned constants of `Probe`; set by hand, `benchmarks.truth` scores whole jobs with them."""
-
-    read_s: float = 0.25  # after a stretch's end: the sensors have refreshed
-    wait_s: float = 2.5  # after a stretch's end: its last edge is known
-    check_share: float = 0.25  # of an iteration, between looks at the power trace
-    trace_sd: float = 0.012  # relative error of a length from the trace that ends a probe
-    patience_iterations: float = 6.0  # that show nothing, or more than wanted, before a probe is given up
-    endless: float = 1.6  # times what is too slow for sure: such an iteration need not end
-    long: float = 1.3  # times the wanted time, after which what there is will do
-    least_iterations: int = 4  # of a row that is cut short and still kept
-    still_s: float = 1.0  # for which a counter may stand still while its GPU draws power
+# Tuned constants of `Probe`; set by hand, `benchmarks.truth` scores whole jobs with them.
+READ_S = 0.25  # after a stretch's end: the sensors have refreshed
+WAIT_S = 2.5  # after a stretch's end: its last edge is known
+CHECK_SHARE = 0.25  # of an iteration, between looks at the power trace
+TRACE_SD = 0.012  # relative error of a length from the trace that ends a probe
+PATIENCE_ITERATIONS = 6.0  # that show nothing, or more than wanted, before a probe is given up
+ENDLESS_RATIO = 1.6  # times what is too slow for sure: such an iteration need not end
+LONG_RATIO = 1.3  # times the wanted time, after which what there is will do
+LEAST_ITERATIONS = 4  # of a row that is cut short and still kept
+STILL_S = 1.0  # for which a counter may stand still while its GPU draws power
 
 
-PARAMS = ProbeParams()
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reading:
     """Time (s) and energy (J) of whole iterations at a setting.
 
@@ -120,12 +113,12 @@ class Probe:
     def _begin(self, from_s: float, now_s: float) -> None:
         """Count from a time on."""
         wanted_s = max(self.seconds, self.iterations * self.guess.seconds)
-        patience_s = PARAMS.patience_iterations * self.guess.seconds + PARAMS.wait_s
+        patience_s = PATIENCE_ITERATIONS * self.guess.seconds + WAIT_S
         self.from_s, begins_s = from_s, max(from_s, now_s)
-        self._long_s = begins_s + PARAMS.long * wanted_s
-        self._give_up_s = begins_s + 2.0 * PARAMS.long * wanted_s + patience_s
+        self._long_s = begins_s + LONG_RATIO * wanted_s
+        self._give_up_s = begins_s + 2.0 * LONG_RATIO * wanted_s + patience_s
         # Three of the longest iterations that there can be would have shown a period.
-        self._blind_s = begins_s + max(self.seconds, min(3.0 * self.guess.most_s, patience_s)) + PARAMS.wait_s
+        self._blind_s = begins_s + max(self.seconds, min(3.0 * self.guess.most_s, patience_s)) + WAIT_S
 
     @property
     def over(self) -> bool:
@@ -143,10 +136,10 @@ class Probe:
             return
         if self.count is None:
             self._count(now_s)
-        elif now_s >= self.count.end_s + PARAMS.read_s:
+        elif now_s >= self.count.end_s + READ_S:
             self._read(self.count, now_s)
 
-    def cut(self, now_s: float, least: int = PARAMS.least_iterations) -> None:
+    def cut(self, now_s: float, least: int = LEAST_ITERATIONS) -> None:
         """No more iterations will follow in a row: read now what there is, where it is enough."""
         count = self.count or self._longest(now_s)
         if count is not None and count.iterations >= least:
@@ -161,17 +154,17 @@ class Probe:
             return
         marked, self._check_s = isinstance(self._source, Marked), now_s
         if not marked:
-            self._check_s += max(PARAMS.read_s, PARAMS.check_share * self.guess.seconds)
+            self._check_s += max(READ_S, CHECK_SHARE * self.guess.seconds)
         found = self._longest(now_s)
         if found is not None:
             enough = found.iterations >= self.iterations and found.time_s >= self.seconds
             traced = self._source.name == "power"
             if enough and traced:
                 long_s = 2 * max(self.seconds, self.iterations * self.guess.seconds)
-                enough = found.sd_s <= PARAMS.trace_sd * found.iteration_s or found.time_s >= long_s
+                enough = found.sd_s <= TRACE_SD * found.iteration_s or found.time_s >= long_s
             if marked and now_s > max(self._long_s, found.end_s + 3.0 * self.guess.most_s):
                 # Checkpoints may leave no longer row.
-                enough = enough or found.iterations >= max(PARAMS.least_iterations, self.iterations / 3)
+                enough = enough or found.iterations >= max(LEAST_ITERATIONS, self.iterations / 3)
             if enough:
                 self.count = found
                 return
@@ -187,7 +180,7 @@ class Probe:
             ended = self._source.since(self.from_s, now_s)
             since_s = float(ended[-1]) if len(ended) else self.from_s
             lasts_s = now_s - since_s  # the one that goes on: so long, or longer
-            if self._breaks is not None and lasts_s > 0 and self._breaks(0, lasts_s / PARAMS.endless):
+            if self._breaks is not None and lasts_s > 0 and self._breaks(0, lasts_s / ENDLESS_RATIO):
                 self.count, self.early = Count(1, since_s, now_s, 0.2 * lasts_s), True
                 return
         elif now_s > self._blind_s:
@@ -199,7 +192,7 @@ class Probe:
     def _read(self, count: Count, now_s: float) -> None:
         found = energy(self._meter, count.start_s, count.end_s)
         if found is None:
-            if now_s > count.end_s + PARAMS.wait_s:
+            if now_s > count.end_s + WAIT_S:
                 self.failed = (
                     "the energy could not be measured: its counter does not move, or too few readings fell "
                     "around the probe"
@@ -216,7 +209,7 @@ def energy(meter: Meter, start_s: float, end_s: float) -> EnergyEstimate | None:
     found, recorder = meter.energy(start_s, end_s), meter.recorder
     if found is None or found.energy_j <= 0 or recorder is None:
         return None
-    for device in meter.devices if end_s - start_s >= PARAMS.still_s else ():
+    for device in meter.devices if end_s - start_s >= STILL_S else ():
         joules = recorder.rows(device.uuid, start_s, end_s)["energy_j"]
         moves = np.isfinite(joules).any() and float(np.nanmax(joules) - np.nanmin(joules)) > 0.0
         if device.can("energy") and len(joules) >= 4 and not moves:

@@ -6,7 +6,6 @@ import html
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 Bundle = dict[str, Any]  # texts by MIME type
@@ -49,9 +48,7 @@ class ProgressLine:
     def __enter__(self) -> ProgressLine:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._replace is not None:
             self._replace({"text/plain": "", "text/html": ""})
         elif self._shown_s > 0:

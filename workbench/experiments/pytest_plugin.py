@@ -34,7 +34,7 @@ WORTH = 0.05  # a baseline is not worse when it is sure to be within this
 PROPERTY = "energy"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EnergyBaseline:
     """A baseline of a piece of work on one GPU model: mean and standard deviation of log joules over runs."""
 
@@ -43,7 +43,7 @@ class EnergyBaseline:
     runs: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EnergyVerdict:
     """What came of one assertion. `energy_j` has a 95 % interval `low_j` .. `high_j`."""
 

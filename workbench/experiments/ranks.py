@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, Protocol
 
 from ..errors import UsageError, WorkbenchError
@@ -141,10 +140,8 @@ class _Leading(JobRun):
         # A slice may end at any iteration, a run only where an epoch does, which all have heard.
         return bool(self._ranks.share(stop)) if self.purpose == "slice" else stop
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, kind: object, error: BaseException | None, *trace: object) -> None:
+        super().__exit__(kind, error, *trace)
         if error is None:
             self._ranks.share((self.reached, self.stop_reason))
 
@@ -171,8 +168,6 @@ class _Following(_Leading):
     def finish(self, *, reached: bool, metric: float | None = None) -> None:
         self.reached = reached
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *trace: object) -> None:
         if error is None:
             self.reached, self.stop_reason = self._ranks.share(None)

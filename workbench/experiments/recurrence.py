@@ -6,7 +6,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Protocol
 
 import numpy as np
@@ -23,7 +22,7 @@ from ..search.batch_size.policy import Progress
 from ..search.clocks.power_profile import PowerProfile
 from ..search.objective import Time
 from .evidence import known_limits, observe
-from .history.attempts import Attempt
+from .history.attempts import Attempt, Profile
 from .history.study import JobStudy
 from .power_profiling import OnlinePowerProfiler, PowerLimitSetter
 from .trial import out_of_memory
@@ -170,9 +169,7 @@ class JobRun(Suggesting):
         self._reported = reached
         self.reached = reached
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *trace: object) -> None:
         marks.detach(self._notebook)
         assert self._window is not None
         try:
@@ -226,7 +223,7 @@ class JobRun(Suggesting):
 
         self._profiling = OnlinePowerProfiler(self._meter, self._limiter, make)
 
-    def _known(self, among: Sequence[float]) -> tuple[tuple[float, float, float], ...]:
+    def _known(self, among: Sequence[float]) -> Profile:
         """What tuned runs and sweeps of this job know of its limits, as a profile takes it."""
         devices, label = self._meter.devices, self.job.label
         if not (self.job.warm_start and devices):
@@ -345,7 +342,7 @@ class JobRun(Suggesting):
 
     def _profiled(
         self, epochs: float, time_s: float, energy_j: float
-    ) -> tuple[tuple[float, float, float], ...]:
+    ) -> Profile:
         """(limit, seconds, watts) of an epoch at each limit that is known now."""
         profiling = self._profiling
         limit_w = self._limiter.limit_w

@@ -38,6 +38,7 @@ from .executors import HereExecutor, LocalExecutor
 from .progress import ProgressLine
 from .trial import KNOBS, TRIALS, Work
 
+Record = dict[str, Any]  # of a trial: its configuration, outcome and numbers
 AXES = ("batch_size", *KNOBS)
 FAILED = ("error", "lost", "held")  # outcomes that another try may mend, once
 # Failures in a row: this batch size is given up, and if another one fails so too, the sweep.
@@ -88,9 +89,9 @@ class Sweep:
         self.n_trials = len(self.space) if n_trials is None else min(n_trials, len(self.space))
         self._search = FrontierSearch(self.space, min_gain=min_gain, rng=np.random.default_rng(seed))
         self._given, self._gpus = executor, gpus
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[Record] = []
         self._failed: set[int] = set()  # candidates that have failed once
-        self._failures: list[dict[str, Any]] = []  # the last trials, where all of them failed
+        self._failures: list[Record] = []  # the last trials, where all of them failed
         self._out: set[int] = set()
         self._began: float | None = None
         self._run_here = 0
@@ -193,7 +194,7 @@ class Sweep:
 
     # running
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Record]:
         executor = self._given or LocalExecutor(_uuids(self._gpus))
         width = 1 if isinstance(executor, HereExecutor) else len(getattr(executor, "gpus", ())) or 1
         self._began, self.reason = time.monotonic(), ""
@@ -202,8 +203,8 @@ class Sweep:
         with lease.lent(children):
             yield from self._trials(executor, width)
 
-    def _trials(self, executor: Executor, width: int) -> Iterator[dict[str, Any]]:
-        under_way: dict[Future[dict[str, Any]], int] = {}
+    def _trials(self, executor: Executor, width: int) -> Iterator[Record]:
+        under_way: dict[Future[Record], int] = {}
         try:
             while True:
                 while len(under_way) < width and (row := self._next(len(under_way))) is not None:
@@ -250,7 +251,7 @@ class Sweep:
         self._search.begin(row)
         return row
 
-    def _end(self, row: int, future: Future[dict[str, Any]]) -> dict[str, Any]:
+    def _end(self, row: int, future: Future[Record]) -> Record:
         try:
             record = future.result()
         except Exception as error:  # the process died each time, or the cluster has gone
@@ -262,7 +263,7 @@ class Sweep:
         self._store()
         return record
 
-    def _take(self, record: dict[str, Any]) -> None:
+    def _take(self, record: Record) -> None:
         """Learn from a trial; one for another unit of work than those before compares with none of them."""
         before = {row["unit"] for row in self._rows if row["outcome"] == "ok"}
         if record["outcome"] == "ok" and before and record["unit"] not in before:
@@ -295,7 +296,7 @@ class Sweep:
             if len(self._failures) >= MOST_FAILURES:
                 self._give_up(record)
 
-    def _give_up(self, record: dict[str, Any]) -> None:
+    def _give_up(self, record: Record) -> None:
         """Measure no more at a batch size whose trials fail; end where another one fails with it.
 
         The batch size is all that the work is given, so other settings do not mend it.
@@ -308,7 +309,7 @@ class Sweep:
         else:
             self._bar_where(pl.col("batch_size") == record["batch_size"], record["reason"])
 
-    def _describe(self, record: dict[str, Any]) -> str:
+    def _describe(self, record: Record) -> str:
         """A failed trial in words."""
         if not record["raised_at"]:
             return str(record["reason"])
@@ -360,7 +361,7 @@ class Sweep:
 
     # on disk
 
-    def _stored(self) -> list[dict[str, Any]]:
+    def _stored(self) -> list[Record]:
         return [] if self.label is None else Store().observed("a sweep", self.label, TRIALS).to_dicts()
 
     def _store(self) -> None:
@@ -469,7 +470,7 @@ def _uuids(gpus: Gpus) -> list[str]:
     return found
 
 
-def _run(configuration: Configuration, work: Work, number: int, label: str) -> dict[str, Any]:
+def _run(configuration: Configuration, work: Work, number: int, label: str) -> Record:
     """A trial on the GPU of this process."""
     mine = session.current()
     devices = mine.devices

@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from .. import _html
 from ..errors import UsageError, checked, listed
 from ..records import GpuMeasurement, Measurement
 from ..tariff import J_PER_KWH
@@ -123,8 +124,6 @@ class EnergyLog(dict[str, pl.DataFrame]):
         return f"log of {self.written_by}: {what}, {self.energies['energy_j'].sum():.4g} J"
 
     def _repr_html_(self) -> str:
-        from .. import _html
-
         return _html.facts(f"Log of {self.written_by}", {"energies": self.energies})
 
 

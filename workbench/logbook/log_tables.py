@@ -23,6 +23,8 @@ import polars as pl
 
 from ..errors import UsageError, missing, named_file
 
+Row = dict[str, object]  # a value by column
+Rows = list[Row]
 ENTITY = re.compile(r"#\s*Entity\s+(?P<names>.+)$")
 EXPOSED = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)\{(?P<labels>[^}]*)\}\s+(?P<value>\S+)(?:\s+(?P<at>\d+))?$")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -73,7 +75,7 @@ def _frame(rows: Sequence[Mapping[str, Any]], heads: Sequence[str] = ()) -> pl.D
     return frame.with_columns(pl.all().str.strip_chars().replace("", None))
 
 
-def _row(at: object, metric: str, value: object) -> dict[str, object]:
+def _row(at: object, metric: str, value: object) -> Row:
     return {"time": at, "metric": metric, "value": value}
 
 
@@ -108,16 +110,16 @@ def _json(text: str, path: Path) -> pl.DataFrame:
                          "of W&B's system metrics with _timestamp and system.gpu.0.powerWatts") from error
 
 
-def _exporter(lines: Sequence[str]) -> list[dict[str, object]]:
+def _exporter(lines: Sequence[str]) -> Rows:
     """Scrapes of an exporter, one after another."""
     return [dict(LABEL.findall(found["labels"])) | _row(found["at"], found["name"], found["value"])
             for found in map(EXPOSED.match, lines) if found]
 
 
-def _dmon(lines: Sequence[str]) -> list[dict[str, object]]:
+def _dmon(lines: Sequence[str]) -> Rows:
     """`dcgmi dmon`, with or without a time before each line."""
     names: list[str] = []
-    rows: list[dict[str, object]] = []
+    rows: Rows = []
     for line in lines:
         if found := ENTITY.search(line):
             names = found["names"].split()
@@ -131,7 +133,7 @@ def _dmon(lines: Sequence[str]) -> list[dict[str, object]]:
     return rows
 
 
-def _mlflow(folder: Path) -> list[dict[str, object]]:
+def _mlflow(folder: Path) -> Rows:
     """A run of a file store: `metrics/system/gpu_0_power_usage_watts` has lines of time, value, step."""
     places = (folder, folder / "system", folder / "metrics", folder / "metrics" / "system")
     files = sorted(path for place in places for path in place.glob("*gpu_*_*") if path.is_file())
@@ -144,7 +146,7 @@ def _mlflow(folder: Path) -> list[dict[str, object]]:
     return found
 
 
-def _wandb(raw: bytes) -> list[dict[str, object]]:
+def _wandb(raw: bytes) -> Rows:
     """System metrics of an offline run of W&B."""
     try:
         from wandb.proto.wandb_internal_pb2 import Record
@@ -174,7 +176,7 @@ def _leveldb(raw: bytes) -> Iterator[bytes]:
             yield begun
 
 
-def _tensorboard(path: Path) -> list[dict[str, object]]:
+def _tensorboard(path: Path) -> Rows:
     """Scalars of an event file."""
     try:
         from tensorboard.backend.event_processing.event_file_loader import EventFileLoader

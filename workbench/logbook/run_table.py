@@ -17,6 +17,8 @@ from ..tariff import significant
 from .quantities import MOST_SETTINGS, as_columns, format_duration, format_energy, gpu_names
 from .report import decisive_notes
 
+Row = Mapping[str, Any]  # of a log, or of a GPU in it
+Texts = Mapping[str, str]
 SHOWN = MOST_ROWS
 COLUMNS = ("when", "label", "what", "GPU", "setting", "batch size", "energy", "time", "J/iteration", "work",
            "note")
@@ -24,7 +26,7 @@ EMPTY = "Nothing is measured yet: write %%energy above a cell, or run `workbench
 
 
 def rows(
-    log: pl.DataFrame, tags: Mapping[str, str] | None = None, *, now_unix_s: float | None = None
+    log: pl.DataFrame, tags: Texts | None = None, *, now_unix_s: float | None = None
 ) -> list[dict[str, str]]:
     """Rows of a log (`store.SCHEMA`) in its order: texts by `COLUMNS`, and the run's id as "id"."""
     now_s = time.time() if now_unix_s is None else now_unix_s
@@ -32,7 +34,7 @@ def rows(
     return [_texts(row, known.get(row["id"], ""), now_s) for row in log.iter_rows(named=True)]
 
 
-def _texts(row: Mapping[str, Any], tag: str, now_s: float) -> dict[str, str]:
+def _texts(row: Row, tag: str, now_s: float) -> dict[str, str]:
     gpus = row["gpus"] or []
     joules = row["iteration_j"]
     per_iteration = "" if joules is None else format_energy(joules, row["iteration_j_uncertainty"])
@@ -49,7 +51,7 @@ def _texts(row: Mapping[str, Any], tag: str, now_s: float) -> dict[str, str]:
     }
 
 
-def _work(row: Mapping[str, Any]) -> str:
+def _work(row: Row) -> str:
     """How much was done, with the first kind's rate: "3072 samples (12.3/J), 24 iterations"."""
     work = list(row.get("work") or ())
     parts = [f"{significant(each['amount'], 4)} {each['name'].replace('_', ' ')}" for each in work]
@@ -60,7 +62,7 @@ def _work(row: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def set_to(gpu: Mapping[str, Any]) -> str:
+def set_to(gpu: Row) -> str:
     """The setting of a GPU: its power limit, and locked clocks. If it changed inside, each stretch with its
     length ("250 W 3 s → 150 W 7 s"), or of many the longest settings.
     """
@@ -74,20 +76,20 @@ def set_to(gpu: Mapping[str, Any]) -> str:
     return _knobs(gpu)
 
 
-def limit_w(gpu: Mapping[str, Any]) -> float | None:
+def limit_w(gpu: Row) -> float | None:
     """The power limit of a GPU, or of a stretch: as set, else as read; None where neither is known."""
     known_w: float | None = (gpu["setting"] or {}).get("power_limit_w")
     return gpu.get("power_limit_w") if known_w is None else known_w
 
 
-def _knobs(gpu: Mapping[str, Any]) -> str:
+def _knobs(gpu: Row) -> str:
     setting = gpu["setting"] or {}
     knobs = (("{:.0f} W", limit_w(gpu)), ("SM {} MHz", setting.get("sm_clock_mhz")),
              ("memory {} MHz", setting.get("mem_clock_mhz")))
     return ", ".join(form.format(value) for form, value in knobs if value is not None)
 
 
-def _note(row: Mapping[str, Any], tag: str) -> str:
+def _note(row: Row, tag: str) -> str:
     """Its owner's words, how it ended where it did not end well, and what changes its meaning."""
     parts = [tag] if tag else []
     if row["outcome"] != "ok":
@@ -116,14 +118,14 @@ def when(unix_s: float, now_s: float) -> str:
     return f"{then.day} {then:%b}{'' if then.year == now.year else f' {then.year}'} {then:%H:%M}"
 
 
-def texts(found: Iterable[Mapping[str, str]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def texts(found: Iterable[Texts]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Heads and cells of rows; columns that are empty in all of them are left out."""
     listed = list(found)
     heads = tuple(name for name in COLUMNS if any(row[name] for row in listed))
     return heads, [tuple(row[name] for name in heads) for row in listed]
 
 
-def as_text(found: Iterable[Mapping[str, str]]) -> str:
+def as_text(found: Iterable[Texts]) -> str:
     """Rows as lines for a terminal."""
     heads, cells = texts(found)
     return as_columns(heads, cells) if cells else EMPTY
@@ -135,7 +137,7 @@ class RunLog(pl.DataFrame):
     tags: Mapping[str, str] = {}
 
     @classmethod
-    def of(cls, log: pl.DataFrame, tags: Mapping[str, str]) -> RunLog:
+    def of(cls, log: pl.DataFrame, tags: Texts) -> RunLog:
         made = cls(log)
         made.tags = tags
         return made

@@ -42,7 +42,7 @@ LATEX = str.maketrans({character: f"\\{character}" for character in "&%$#_{}"} |
     "×": r"$\times$", "°": r"\textdegree{}"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Surroundings:
     """Facts that a statement needs and a measurement does not contain; None if not given.
 

@@ -82,6 +82,7 @@ _COLUMNS: dict[str, Any] = {
     "calls": pl.Int64,
 }
 SCHEMA = pl.Schema(_COLUMNS)
+Row = dict[str, Any]  # of a frame of it
 # What a job has taken under settings of a GPU, whoever measured it: a row per setting.
 OBSERVATIONS = pl.Schema({
     "kind": pl.String,  # "a tuned run", "a sweep" or "a recurring job"
@@ -127,7 +128,7 @@ def as_frame(measurements: Sequence[Measurement]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def from_row(row: dict[str, Any]) -> Measurement:
+def from_row(row: Row) -> Measurement:
     """The measurement of a row of `as_frame`."""
     special = {*_DERIVED, *_ITERATION_COLUMNS, "schema_version", "gpus", "notes", "work"}
     plain = {name: value for name, value in row.items() if name not in special}
@@ -137,7 +138,7 @@ def from_row(row: dict[str, Any]) -> Measurement:
     return Measurement(**plain, gpus=gpus, notes=tuple(row["notes"]), iterations=_iterations(row), work=work)
 
 
-def _gpu(setting: dict[str, Any] | None, **fields: Any) -> GpuMeasurement:
+def _gpu(setting: Row | None, **fields: Any) -> GpuMeasurement:
     lists: dict[str, Any] = {name: tuple(fields.pop(name) or ()) for name in ("throttle_reasons", "notes")}
     others = tuple(Process(**process) for process in fields.pop("other_processes") or ())
     segments = tuple(SettingSegment(Setting(**each["setting"]), each["time_s"], each["energy_j"])
@@ -146,7 +147,7 @@ def _gpu(setting: dict[str, Any] | None, **fields: Any) -> GpuMeasurement:
                           **lists, **fields)
 
 
-def _iterations(row: dict[str, Any]) -> IterationSummary | None:
+def _iterations(row: Row) -> IterationSummary | None:
     if row["iteration_count"] is None:
         return None
     levels = tuple(LevelCost(**level) for level in row["iteration_levels"] or ())

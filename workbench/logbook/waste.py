@@ -60,7 +60,7 @@ class Bounds(NamedTuple):
     high_j: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WasteFinding(_html.HtmlFacts):
     """One kind of waste of one GPU in one run; times and energies are 95 % intervals or wider.
 

@@ -15,7 +15,7 @@ from ..device.discovery import SIMULATE, Gpus, why_no_gpu
 from ..device.gpu import setting_of
 from ..device.lease import Lease
 from ..errors import MeasurementError, NoDriver, UsageError, checked, shown, suggesting
-from ..records import Setting
+from ..records import Measurement, Setting
 from . import session
 from .blocks import BlockResult, TrackedLoop
 from .meter import Meter
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from ..logbook.store import Store
     from ..periods.segment import SegmentedIterations
-    from ..records import Measurement
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -42,7 +42,7 @@ SLOW_MS = 1.0  # of one sample
 NEAR, FAR = 0.03, 0.10  # difference of counter and readings, as a share
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Finding:
     """The result of one check.
 

@@ -32,7 +32,7 @@ import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from .._processes import age_s, started_at
+from .._processes import after_fork, age_s, started_at
 from ..device import driver, selection
 from ..errors import checked, shown
 from ..records import NO_MARKS, Marks, Phase, WorkDone
@@ -387,5 +387,4 @@ def _report_to_parent() -> None:
 
 
 _report_to_parent()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_report_to_parent)
+after_fork(_report_to_parent)

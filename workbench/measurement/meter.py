@@ -12,7 +12,7 @@ import time
 import uuid as uuid_module
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -341,11 +341,11 @@ def _energy_notes(energy: EnergyEstimate | None, timeline: EnergyTimeline) -> li
             "longer cell or --repeat"]
 
 
-def _gaps(rows: np.ndarray[Any, Any], update_s: float | None) -> int:
+def _gaps(rows: np.ndarray, update_s: float | None) -> int:
     """How often sampling paused for far longer than the sensor's pace."""
     return int(np.sum(np.diff(rows["time_s"]) > 3.5 * max(update_s or 0.1, 0.1))) if len(rows) > 1 else 0
 
 
-def _mean(values: np.ndarray[Any, Any]) -> float | None:
+def _mean(values: np.ndarray) -> float | None:
     known = values[np.isfinite(values)]
     return float(np.mean(known)) if len(known) else None

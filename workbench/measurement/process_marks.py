@@ -23,6 +23,8 @@ import numpy as np
 from ..records import NO_MARKS, Marks, Phase, WorkDone
 from . import marks
 
+ReadClock = Callable[[], float]
+
 
 class ProcessMarks(marks.MarkRecorder):
     """What one process has marked, on the clock of who reads it.
@@ -37,7 +39,7 @@ class ProcessMarks(marks.MarkRecorder):
         begun_s: Beginnings of phases that have not ended.
     """
 
-    def __init__(self, facts: dict[str, Any], inside: tuple[int, ...], clock: Callable[[], float]) -> None:
+    def __init__(self, facts: dict[str, Any], inside: tuple[int, ...], clock: ReadClock) -> None:
         super().__init__(clock)
         self.facts, self.inside = facts, inside
         self.pid = int(facts["pid"])
@@ -104,7 +106,7 @@ class MarkFolder:
         clock: On which the moments are wanted.
     """
 
-    def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: str, clock: ReadClock = time.monotonic) -> None:
         self.path, self._clock, self._made_unix_s = path, clock, time.time()
         self._files: dict[str, _File] = {}
 
@@ -149,10 +151,10 @@ def _files(path: str, inside: tuple[int, ...]) -> list[tuple[str, tuple[int, ...
     return found
 
 
-_folders: dict[tuple[str, Callable[[], float]], MarkFolder] = {}
+_folders: dict[tuple[str, ReadClock], MarkFolder] = {}
 
 
-def watch(clock: Callable[[], float]) -> MarkFolder | None:
+def watch(clock: ReadClock) -> MarkFolder | None:
     """The marks of processes below this one, from now on where the clock is stepped; None where there are
     none.
     """
@@ -162,12 +164,12 @@ def watch(clock: Callable[[], float]) -> MarkFolder | None:
     return _folders.get((path, clock)) or _folders.setdefault((path, clock), MarkFolder(path, clock))
 
 
-def _read(clock: Callable[[], float]) -> list[ProcessMarks]:
+def _read(clock: ReadClock) -> list[ProcessMarks]:
     folder = watch(clock)
     return folder.read() if folder is not None else []
 
 
-def of_children(clock: Callable[[], float], start_s: float, end_s: float) -> list[ProcessMarks]:
+def of_children(clock: ReadClock, start_s: float, end_s: float) -> list[ProcessMarks]:
     """The processes below this one that have marked between two moments.
 
     A process that reports steps speaks for those below it.
@@ -179,7 +181,7 @@ def of_children(clock: Callable[[], float], start_s: float, end_s: float) -> lis
             if (each.steps or each.phases or each.work) and speakers.isdisjoint(each.inside)]
 
 
-def steps_after(clock: Callable[[], float], after_s: float) -> list[float]:
+def steps_after(clock: ReadClock, after_s: float) -> list[float]:
     """Marks of iterations after a time (s, ascending), of the lowest rank below this process."""
     found = [each for each in _read(clock) if each.last_mark_s > after_s and each.steps]
     if not found:

@@ -39,8 +39,7 @@ SLOW_CALL_S = 0.01
 FOLLOWED_S = 0.25  # until a row shows an update of a sensor whose updates are known
 AGAIN_AFTER_S = 30.0  # between two starts of a sampling process that dies
 _MADE_HERE: set[Path] = set()  # rings of this process, which reads each by its own recorder
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_MADE_HERE.clear)  # they are its parent's, and can be read like any
+_processes.after_fork(_MADE_HERE.clear)  # they are its parent's, and can be read like any
 
 
 class Recorder:
@@ -65,7 +64,7 @@ class Recorder:
         self._pid = os.getpid()
         self._rests, self._node = rests, tuple(dict.fromkeys([*(each.uuid for each in devices), *node]))
         self._lock, self._attaching = threading.Lock(), threading.Lock()
-        self._kept: dict[str, list[np.ndarray[Any, Any]]] = {device.uuid: [] for device in self.devices}
+        self._kept: dict[str, list[np.ndarray]] = {device.uuid: [] for device in self.devices}
         self._holds: weakref.WeakSet[Hold] = weakref.WeakSet()
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = -math.inf
@@ -286,13 +285,13 @@ class Recorder:
         """What keeps a device from being read now; empty where nothing does."""
         return self._ring.state(self._numbers[uuid])[5] or self.failure()
 
-    def latest(self, uuid: str) -> np.ndarray[Any, Any] | None:
+    def latest(self, uuid: str) -> np.ndarray | None:
         """The newest row of a device."""
         number = self._numbers[uuid]
         head = self._ring.head(number)
         return self._views[uuid][(head - 1) % self._ring.capacity].copy() if head else None
 
-    def rows(self, uuid: str, from_s: float, to_s: float) -> np.ndarray[Any, Any]:
+    def rows(self, uuid: str, from_s: float, to_s: float) -> np.ndarray:
         """Rows (dtype `ROWS`) of a device with from_s <= time_s <= to_s, oldest first."""
         self.drain()
         with self._lock:
@@ -346,7 +345,7 @@ class Recorder:
                     kept.append(rows)
                     self._tidy(kept)
 
-    def _tidy(self, chunks: list[np.ndarray[Any, Any]]) -> None:
+    def _tidy(self, chunks: list[np.ndarray]) -> None:
         # Chunks of like size only, so that a row is copied a few times and not at each of many drains.
         while len(chunks) > 1 and len(chunks[-2]) <= min(2 * len(chunks[-1]), 4096 - len(chunks[-1])):
             last = chunks.pop()
@@ -355,7 +354,7 @@ class Recorder:
         while len(chunks) > 1 and chunks[0]["time_s"][-1] < oldest_s:
             chunks.pop(0)
 
-    def _view(self, uuid: str) -> np.ndarray[Any, Any]:
+    def _view(self, uuid: str) -> np.ndarray:
         at = self._ring.rows_at(self._numbers[uuid])
         return np.frombuffer(self._ring.map, ROWS, self._ring.capacity, at)
 
@@ -371,7 +370,7 @@ class Hold:
         return self._from_s() if callable(self._from_s) else self._from_s
 
 
-def as_trace(rows: np.ndarray[Any, Any]) -> pl.DataFrame:
+def as_trace(rows: np.ndarray) -> pl.DataFrame:
     """Rows of a recorder as a trace frame; NaN becomes null. Raises MeasurementError as `require_polars`."""
     _processes.require_polars()
     import polars as pl
@@ -382,7 +381,7 @@ def as_trace(rows: np.ndarray[Any, Any]) -> pl.DataFrame:
     return frame.cast(SCHEMA).with_columns(pl.selectors.float().fill_nan(None))
 
 
-def as_rows(trace: pl.DataFrame) -> np.ndarray[Any, Any]:
+def as_rows(trace: pl.DataFrame) -> np.ndarray:
     """A trace frame as rows of a recorder (dtype `ROWS`); what the frame does not have is NaN."""
     rows = np.zeros(trace.height, ROWS)
     for name in set(ROWS.names or ()) - {"throttle"}:

@@ -18,7 +18,6 @@ V100 and H100.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +35,7 @@ JUMPS = 1.5  # times the variance of a jump at a random moment between two readi
 HIDDEN_S = 0.02  # between two readings, in which no phase of a training hides
 
 
-def sums_readings(rows: np.ndarray[Any, Any], window_s: float) -> bool | None:
+def sums_readings(rows: np.ndarray, window_s: float) -> bool | None:
     """Whether a GPU's energy counter only sums power readings.
 
     Args:
@@ -56,7 +55,7 @@ def sums_readings(rows: np.ndarray[Any, Any], window_s: float) -> bool | None:
     return None if abs(ratio - border) < off else ratio > border
 
 
-def step_to_reading_ratio(rows: np.ndarray[Any, Any]) -> tuple[float, float, float] | None:
+def step_to_reading_ratio(rows: np.ndarray) -> tuple[float, float, float] | None:
     """By how much a counter's steps change from one to the next, over how much power readings do.
 
     A mean over a whole interval changes less than a mean over a part of it, wherever the parts fall.

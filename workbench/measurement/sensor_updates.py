@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from ..samples import refreshes
 from .sampled_counter import READING_ERROR, missed_variance
 
 Floats = NDArray[np.float64]
-Rows = np.ndarray[Any, Any]
+Rows = np.ndarray
 
 # Sizes of the fluctuation, of the highest power around, and its correlation lengths, of the update period: a
 # grid over which the estimate averages. Half as many give the same figures but for short parts of a window.
@@ -59,7 +59,7 @@ class EnergyParts(NamedTuple):
 
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SensorUpdates:
     """Values of a sensor, one entry per refresh, in order of time; NaN for missing ones."""
 
@@ -346,7 +346,7 @@ def _curve(updates: SensorUpdates) -> _Curve:
     return _Curve(tick_s, energy_j, variance, power_w)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Cells:
     """Stretches of time, the mean power over each, and the variance of that mean as read."""
 

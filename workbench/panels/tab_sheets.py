@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ._core.live import LivePanel, Message, script
+from ._core.live import Content, LivePanel, Message, script
 
 if TYPE_CHECKING:
     from ..experiments.sweep import Sweep
@@ -33,7 +33,7 @@ class SweepPanel(LivePanel):
         bar = {"share": share, "words": text, "can_cancel": going}
         return {"kind": "news", "name": "Sweep", "html": self.html(), "bar": bar}, []
 
-    def on_message(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: Content) -> None:
         if kind == "cancel":
             self.sweep.cancel()
             self.tell()

@@ -23,7 +23,7 @@ from ..measurement import session
 from ..measurement.recorder import Recorder
 from ._core.jupyter import interrupt_cell, kernel, unblock
 from ._core.live import LivePanel
-from ._core.persistent import Displayed, DisplayHandle, widget_bundle
+from ._core.persistent import Bundle, Displayed, DisplayHandle, widget_bundle
 from ._views.apply.panel import ApplyPanel
 from ._views.clocks.panel import ClocksPanel
 from ._views.cluster.panel import cluster
@@ -109,7 +109,7 @@ class Workbench(Displayed):
         self.close()
         super().finish()
 
-    def _bundle(self) -> dict[str, Any]:
+    def _bundle(self) -> Bundle:
         return widget_bundle(self.box.model_id) if self._shown.widget and kernel() is not None else {}
 
     def close(self) -> None:

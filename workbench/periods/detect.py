@@ -12,7 +12,7 @@ GPOEO's detector (Wang et al., TPDS 2022), which has one spectrum, one period, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,35 +23,26 @@ from ..records import DetectedPeriod, Periods
 from .estimators import ranker
 from .estimators.features import describe
 from .estimators.precise import Precise, precise
-from .estimators.ranker import PARAMS as RANKER_PARAMS
-from .estimators.ranker import Roles
+from .estimators.ranker import NEIGHBOUR_RATIO, Roles
 from .estimators.signals import SignalGrid, on_grid
 from .estimators.undersampling import faster_s as faster_s_of
 
-
-@dataclass(frozen=True, slots=True)
-class PeriodDetectorParams:
-    """Tuned constants of `find_periods`.
-
-    `main_sure` and `role_sure` were chosen on generated jobs of some families and scored on others
-    (docs/validation/periods.md). The rest were set manually.
-    """
-
-    least_readings: int = 20
-    main_sure: float = 0.87  # confidence from which a period counts as real,
-    far_sure: float = 0.8  # the same for one so many times as long as the shortest visible period,
-    far: float = 6.0  # because sensor artefacts of faster periods are mostly shorter than this,
-    many: float = 12.0  # if so many of its periods were observed: few arise by chance
-    role_sure: float = 0.72  # and then confidence that it is the iteration,
-    cycle_sure: float = 0.8  # or a cycle of iterations that are not visible
-    level: float = 0.6  # confidence from which another level is named
-    guess: float = 0.12  # below this no level is named
-    # relative spread of the power, and standard deviation of utilisations, below which a signal counts as
-    # flat
-    flat: float = 0.004
-
-
-PARAMS = PeriodDetectorParams()
+# Tuned constants of `find_periods`.
+#
+# `MAIN_SURE` and `ROLE_SURE` were chosen on generated jobs of some families and scored on others
+# (docs/validation/periods.md). The rest were set manually.
+LEAST_READINGS = 20
+MAIN_SURE = 0.87  # confidence from which a period counts as real,
+FAR_SURE = 0.8  # the same for one so many times as long as the shortest visible period,
+FAR_RATIO = 6.0  # because sensor artefacts of faster periods are mostly shorter than this,
+MANY_PERIODS = 12.0  # if so many of its periods were observed: few arise by chance
+ROLE_SURE = 0.72  # and then confidence that it is the iteration,
+CYCLE_SURE = 0.8  # or a cycle of iterations that are not visible
+LEVEL_SURE = 0.6  # confidence from which another level is named
+LEAST_SURE = 0.12  # below this no level is named
+# relative spread of the power, and standard deviation of utilisations, below which a signal counts as
+# flat
+FLAT_SPREAD = 0.004
 SUSPECTED = "aliasing suspected"
 _HIDDEN = "too fast for this sensor"
 MOST_EMPTY = 200_000  # grid points without a reading, which also need memory
@@ -76,8 +67,8 @@ def find_periods(trace: pl.DataFrame) -> Periods:
         UsageError: A column is missing, or is not numeric.
     """
     time_s, columns, notes = _readings(trace)
-    if len(time_s) < PARAMS.least_readings:
-        least = PARAMS.least_readings
+    if len(time_s) < LEAST_READINGS:
+        least = LEAST_READINGS
         return Periods(reason=f"too short: {len(time_s)} readings, at least {least} are needed", notes=notes)
     if all(np.ptp(values) <= 1e-6 * np.abs(values).max() for values in columns.values()):
         reason = f"flat: every reading is {columns['power_w'][0]:.4g} W"
@@ -88,8 +79,8 @@ def find_periods(trace: pl.DataFrame) -> Periods:
         reason = f"too sparse: {apart}; remove those of another time"
         return Periods(reason=reason, notes=notes)
     grid = on_grid(time_s, columns)
-    if grid.count < PARAMS.least_readings:
-        reason = f"the sensor refreshed {grid.count} times, at least {PARAMS.least_readings} are needed"
+    if grid.count < LEAST_READINGS:
+        reason = f"the sensor refreshed {grid.count} times, at least {LEAST_READINGS} are needed"
         return Periods(reason=f"too short: {reason}", notes=notes)
     if (why := _flat(grid)) != "":
         return Periods(reason=why, longer_s=0.0, notes=notes)
@@ -161,8 +152,8 @@ def _readings(trace: pl.DataFrame) -> tuple[Any, dict[str, Any], tuple[str, ...]
 
 def _flat(grid: SignalGrid) -> str:
     power = grid.signals[0]
-    others = all(signal.sd < PARAMS.flat for signal in grid.signals[1:])
-    if power.sd < PARAMS.flat * max(power.centre, 1e-9) and others:
+    others = all(signal.sd < FLAT_SPREAD for signal in grid.signals[1:])
+    if power.sd < FLAT_SPREAD * max(power.centre, 1e-9) and others:
         return f"flat: power stays within {power.sd:.2g} W of {power.centre:.4g} W"
     return ""
 
@@ -197,8 +188,8 @@ def _decide(
     iteration, main = periods.iteration, periods.main
     assert main is not None
     there = _is_there(main, grid)
-    sure = iteration is not None and _is_there(iteration, grid) and iteration.role >= PARAMS.role_sure
-    hidden = not sure and there and main.name == "cycle" and main.role >= PARAMS.cycle_sure
+    sure = iteration is not None and _is_there(iteration, grid) and iteration.role >= ROLE_SURE
+    hidden = not sure and there and main.name == "cycle" and main.role >= CYCLE_SURE
     longer_s = 0.0 if sure else _longer(grid, periods_s, roles)
     periods = replace(periods, sure=sure, steady=there, cycle_sure=hidden, longer_s=longer_s)
     return periods if sure else replace(periods, reason=_doubt(periods, grid))
@@ -210,15 +201,15 @@ def confirmed(periods: Periods) -> Periods:
     level = periods.main
     if level is None:
         return periods
-    sure = level.name == "iteration" and level.role >= PARAMS.role_sure
+    sure = level.name == "iteration" and level.role >= ROLE_SURE
     reason = "" if sure else f"a period of {level.period_s:.3g} s; not sure that it is the iteration"
     return replace(periods, steady=True, sure=sure, reason=reason)
 
 
 def _is_there(level: DetectedPeriod, grid: SignalGrid) -> bool:
     """Whether a period counts as real."""
-    far = level.period_s >= PARAMS.far * _shortest_s(grid) and grid.seconds >= PARAMS.many * level.period_s
-    return level.period_confidence >= (PARAMS.far_sure if far else PARAMS.main_sure)
+    far = level.period_s >= FAR_RATIO * _shortest_s(grid) and grid.seconds >= MANY_PERIODS * level.period_s
+    return level.period_confidence >= (FAR_SURE if far else MAIN_SURE)
 
 
 def _shortest_s(grid: SignalGrid) -> float:
@@ -230,20 +221,20 @@ def _named(periods_s: Any, roles: Roles) -> dict[int, str]:
     """Numbers of the candidates to name, and their roles; at most one of each."""
     top, iteration = int(np.argmax(roles.any_role)), roles.iteration
     named: dict[int, str] = {}
-    if roles.any_role[top] >= PARAMS.level and roles.cycle[top] >= PARAMS.cycle_sure * roles.any_role[top]:
+    if roles.any_role[top] >= LEVEL_SURE and roles.cycle[top] >= CYCLE_SURE * roles.any_role[top]:
         # One period has one role: where the likeliest period is a cycle, another may be the iteration.
         named[top] = "cycle"
         iteration = np.where(np.arange(len(iteration)) == top, -1.0, iteration)
     best = int(np.argmax(iteration))
-    if iteration[best] < PARAMS.guess:
-        return named or ({top: roles.of(top)} if roles.any_role[top] >= PARAMS.level else {})
-    shorter, longer = (periods_s < periods_s[best] / RANKER_PARAMS.neighbour,
-                       periods_s > periods_s[best] * RANKER_PARAMS.neighbour)
+    if iteration[best] < LEAST_SURE:
+        return named or ({top: roles.of(top)} if roles.any_role[top] >= LEVEL_SURE else {})
+    shorter, longer = (periods_s < periods_s[best] / NEIGHBOUR_RATIO,
+                       periods_s > periods_s[best] * NEIGHBOUR_RATIO)
     named = {k: "micro-step" if shorter[k] else name for k, name in named.items()} | {best: "iteration"}
     for name, kin in (("micro-step", shorter), ("cycle", longer)):
         if kin.any() and name not in named.values():
             other = int(np.argmax(np.where(kin, roles.any_role, -1.0)))
-            if roles.any_role[other] >= PARAMS.level:
+            if roles.any_role[other] >= LEVEL_SURE:
                 named[other] = name
     return named
 
@@ -264,7 +255,7 @@ def _level(found: Precise, grid: SignalGrid, name: str, confidence: float, any_r
 def _longer(grid: SignalGrid, periods_s: Any, roles: Roles) -> float | None:
     """Missing seconds of trace until it covers twelve of the likeliest periods; None if none are missing."""
     likely_s = float(periods_s[int(np.argmax(roles.iteration))])
-    missing_s = PARAMS.many * likely_s - grid.seconds
+    missing_s = MANY_PERIODS * likely_s - grid.seconds
     return float(missing_s) if missing_s > 0 else None
 
 
@@ -282,7 +273,7 @@ def _doubt(periods: Periods, grid: SignalGrid) -> str:
     limit_s = _shortest_s(grid)
     if periods.main_sure:
         return f"a period of {main.period_s:.3g} s; not sure that it is the iteration"
-    if level.period_s < PARAMS.far * limit_s:
+    if level.period_s < FAR_RATIO * limit_s:
         return (f"{SUSPECTED}: {level.period_s:.3g} s may be the beat of a period below "
                 f"{limit_s:.2g} s, the shortest that this sensor can show")
     return f"aperiodic: {level.period_s:.3g} s repeats, but not regularly enough"

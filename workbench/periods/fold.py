@@ -7,17 +7,16 @@ gives the iterations. Without it, the level's phase and period give evenly space
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from ..errors import UsageError
 from ..records import DetectedPeriod
-from .detect import PARAMS as DETECTOR_PARAMS
-from .estimators.signals import PARAMS as SIGNAL_PARAMS
+from .detect import LEAST_READINGS
+from .estimators.signals import LONG_GAP_STEPS
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 SLOWEST = 4.0  # refreshes per iteration that are required to detect waits
 SHORTEST = 1.5  # refreshes per wait that are required: one low reading may be a wait of any length
@@ -26,7 +25,7 @@ BAND = (0.1, 0.9)
 FEWEST_BINS, MOST_BINS, PER_BIN = 8, 120, 6
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Idle:
     """Share of an iteration in which the GPU waits, and its longest wait (s)."""
 
@@ -100,12 +99,12 @@ def spectrum(trace: pl.DataFrame, *, points: int | None = None) -> pl.DataFrame:
     """
     empty = pl.DataFrame(schema={"period_s": pl.Float64, "frequency_hz": pl.Float64, "amplitude": pl.Float64})
     times, power = _readings(trace)
-    if len(times) < DETECTOR_PARAMS.least_readings:
+    if len(times) < LEAST_READINGS:
         return empty
     steps = np.diff(times)
     step_s = float(np.median(steps))
     # A sampler that pauses leaves no gaps.
-    gap_s = SIGNAL_PARAMS.long_gap_steps * max(step_s, 0.5 * float(np.quantile(steps, 0.95)))
+    gap_s = LONG_GAP_STEPS * max(step_s, 0.5 * float(np.quantile(steps, 0.95)))
     grid = np.arange(times[0], times[-1], step_s)
     mean_w = float(np.abs(power).mean())
     power = power - np.polyval(np.polyfit(times - times[0], power, 1), times - times[0])
@@ -242,10 +241,10 @@ def _below(trace: pl.DataFrame, threshold_w: float) -> Array:
         b, a = np.clip(after, 0, len(times) - 1), np.clip(after - 1, 0, len(times) - 1)
         rise = np.where(power[b] == power[a], 1.0, power[b] - power[a])
         share = np.where(a == b, 0.0, (threshold_w - power[a]) / rise)
-        return np.asarray(times[a] + share * (times[b] - times[a]))
+        return times[a] + share * (times[b] - times[a])
 
     steps = np.diff(times)
-    gap_s = max(SIGNAL_PARAMS.long_gap_steps * float(np.median(steps)), 0.5)
+    gap_s = max(LONG_GAP_STEPS * float(np.median(steps)), 0.5)
     holes = np.concatenate([[0], np.cumsum(steps > gap_s)])
     last = len(times) - 1
     whole = holes[np.minimum(up, last)] == holes[np.maximum(down - 1, 0)]

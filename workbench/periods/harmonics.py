@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 MOST = 3  # harmonics: any number from two to four gives the same figures
 STEPS = 2.5  # shortest period of a harmonic, in intervals of the readings: at two the fit is nearly singular
@@ -76,4 +76,4 @@ def unexplained(time_s: Array, values: Array, frequencies: Array, harmonics: Seq
 def amplitudes(found: HarmonicFit) -> Array:
     """The amplitude of each harmonic."""
     cosines, sines = np.split(found.coefficients[1:], 2)
-    return np.asarray(np.hypot(cosines, sines))
+    return np.hypot(cosines, sines)

@@ -17,7 +17,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -31,7 +31,7 @@ from .fold import uniform_grid
 from .setting_parts import SettingPart, moved_by_itself
 from .vote import same
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 # The joules between the given moments, one fewer than these; None if unknown.
 EnergiesBetween = Callable[[Array], Array | None]
 
@@ -65,7 +65,7 @@ class Span(NamedTuple):
     number: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SegmentedIterations(HtmlFacts):
     """The iterations of a window: a frame, their summary, and its trace's periods (None: not searched).
 

@@ -19,30 +19,23 @@ import polars as pl
 from .._html import HtmlFacts
 from ..records import Periods
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 CLOCKS = ("sm_clock_mhz", "mem_clock_mhz")
 SETTINGS = ("power_limit_w", *CLOCKS)
 
 UNKNOWN = "an unknown setting"
 
-
-@dataclass(frozen=True, slots=True)
-class SettingPartParams:
-    """Constants of the parts, set manually."""
-
-    limit_w: float = 0.5  # tolerance within which power limits are equal
-    other: float = 0.02  # relative change that makes another clock; a constant one varies by half of it
-    held_s: float = 2.0  # minimum constant time; changes closer together than this are one
-    most: int = 40  # parts; a person or a search does not change settings more often
-    # share by which a clock may move by itself (its temperature, lighter work), and by which an iteration may
-    # change beyond the effect of clocks
-    slack: float = 0.15
+# Constants of the parts, set manually.
+SAME_LIMIT_W = 0.5  # tolerance within which power limits are equal
+OTHER_CLOCK = 0.02  # relative change that makes another clock; a constant one varies by half of it
+HELD_S = 2.0  # minimum constant time; changes closer together than this are one
+MOST_PARTS = 40  # parts; a person or a search does not change settings more often
+# share by which a clock may move by itself (its temperature, lighter work), and by which an iteration may
+# change beyond the effect of clocks
+SLACK = 0.15
 
 
-PARAMS = SettingPartParams()
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SettingPart(HtmlFacts):
     """An interval of a window under one setting.
 
@@ -70,7 +63,7 @@ class SettingPart(HtmlFacts):
         low, high = np.prod(np.minimum(known, 1.0)), np.prod(np.maximum(known, 1.0))
         if not len(known):
             low, high = 0.5, 2.0
-        return bool(low / (1 + PARAMS.slack) <= seconds / other_s <= high * (1 + PARAMS.slack))
+        return bool(low / (1 + SLACK) <= seconds / other_s <= high * (1 + SLACK))
 
     @property
     def clocks(self) -> tuple[float, float]:
@@ -80,7 +73,7 @@ class SettingPart(HtmlFacts):
     def other_limit(self, other: SettingPart) -> bool:
         """Whether a power limit differs from that of another part."""
         pairs = zip(self.limits_w, other.limits_w, strict=True)
-        return any(abs(mine - theirs) > PARAMS.limit_w for mine, theirs in pairs)
+        return any(abs(mine - theirs) > SAME_LIMIT_W for mine, theirs in pairs)
 
 
 def setting_parts(traces: Sequence[pl.DataFrame], within_s: tuple[float, float]) -> tuple[SettingPart, ...]:
@@ -93,7 +86,7 @@ def setting_parts(traces: Sequence[pl.DataFrame], within_s: tuple[float, float])
     tables = [_table(trace, within_s) for trace in traces]
     changes = _changes(tables)
     borders_s = _borders(changes, within_s)
-    if not 3 <= len(borders_s) <= PARAMS.most + 1:
+    if not 3 <= len(borders_s) <= MOST_PARTS + 1:
         return ()
     parts = [_part(tables, *pair_s) for pair_s in itertools.pairwise(borders_s)]
     return number_settings(parts, [name for name in SETTINGS if any(changes[name])])
@@ -143,7 +136,7 @@ def moved_by_itself(parts: Sequence[SettingPart]) -> bool:
         return False
     clocks = np.array([part.clocks for part in parts])
     known = [each for column in clocks.T if len(each := column[np.isfinite(column)])]
-    return bool(known) and all(np.ptp(each) <= PARAMS.slack * np.max(each) for each in known)
+    return bool(known) and all(np.ptp(each) <= SLACK * np.max(each) for each in known)
 
 
 def _describe(part: SettingPart, changed: Collection[str]) -> str:
@@ -165,11 +158,11 @@ def _other(part: SettingPart, other: SettingPart, name: str) -> bool:
         mine, theirs = np.array(part.limits_w), np.array(other.limits_w)
         if len(mine) != len(theirs):
             return True
-        slack = np.full(len(mine), PARAMS.limit_w)
+        slack = np.full(len(mine), SAME_LIMIT_W)
     else:
         at = CLOCKS.index(name)
         mine, theirs = np.array(part.clocks[at : at + 1]), np.array(other.clocks[at : at + 1])
-        slack = PARAMS.other * np.maximum(mine, theirs)
+        slack = OTHER_CLOCK * np.maximum(mine, theirs)
     known = np.isfinite(mine) & np.isfinite(theirs)
     apart = np.abs(mine - theirs)[known] > slack[known]
     return bool(apart.any() or (np.isfinite(mine) != np.isfinite(theirs)).any())
@@ -208,7 +201,7 @@ def _borders(changes: dict[str, list[float]], within_s: tuple[float, float]) -> 
     start_s, end_s = within_s
     borders_s = [start_s]
     for at_s in sorted(itertools.chain(*changes.values())):
-        if at_s - borders_s[-1] >= PARAMS.held_s and end_s - at_s >= PARAMS.held_s:
+        if at_s - borders_s[-1] >= HELD_S and end_s - at_s >= HELD_S:
             borders_s.append(at_s)
     return [*borders_s, end_s]
 
@@ -231,7 +224,7 @@ def _usual(
 
 
 def _limit_changes(times: Array, limits_w: Array) -> list[float]:
-    return times[1:][np.abs(np.diff(limits_w)) > PARAMS.limit_w].tolist()  # type: ignore[no-any-return]
+    return times[1:][np.abs(np.diff(limits_w)) > SAME_LIMIT_W].tolist()
 
 
 def clock_changes(times: Array, clocks: Array) -> list[float]:
@@ -240,10 +233,10 @@ def clock_changes(times: Array, clocks: Array) -> list[float]:
     found = []
     for (_, was, was_still), (first, now, now_still) in itertools.pairwise(blocks):
         if was_still and now_still:
-            moved = abs(now[1] - was[1]) > PARAMS.other * max(now[1], was[1])
+            moved = abs(now[1] - was[1]) > OTHER_CLOCK * max(now[1], was[1])
         else:  # power makes a clock fluctuate, lighter work raises it; only a setting keeps it low
             held, loose = (was, now) if was_still else (now, was)
-            moved = held[1] < (1 - PARAMS.other) * loose[0]
+            moved = held[1] < (1 - OTHER_CLOCK) * loose[0]
         if moved:
             found.append(float(times[first]))
     return found
@@ -259,17 +252,17 @@ def _blocks(times: Array, clocks: Array) -> list[tuple[int, tuple[float, float],
     for row in (np.flatnonzero(np.diff(clocks)) + 1).tolist():
         value = float(clocks[row])
         low, high = min(low, value), max(high, value)
-        if high - low > 0.5 * PARAMS.other * high:
+        if high - low > 0.5 * OTHER_CLOCK * high:
             borders.append(row)
             low = high = value
     blocks: list[tuple[int, int, bool]] = []
     for first, end in zip(borders, [*borders[1:], len(clocks)], strict=True):
-        still = times[end - 1] - times[first] >= PARAMS.held_s
+        still = times[end - 1] - times[first] >= HELD_S
         if not still and blocks and not blocks[-1][2]:
             blocks[-1] = (blocks[-1][0], end, False)
         else:
             blocks.append((first, end, still))
     return [
         (first, tuple(np.quantile(clocks[first:end], [0.1, 0.5]).tolist()), still)
-        for first, end, still in blocks if still or times[end - 1] - times[first] >= PARAMS.held_s
+        for first, end, still in blocks if still or times[end - 1] - times[first] >= HELD_S
     ]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -21,27 +20,19 @@ from .detect import find_periods
 from .online import aliasing, buffer, phase_lock
 from .online.buffer import Memory
 from .online.phase_lock import PhaseLock
-from .online.search import PARAMS as SEARCH_PARAMS
-from .online.search import Detector, Search, main
+from .online.search import COMING_GROWTH, FIRST_S, HOPELESS_S, RAREST_S, Detector, Search, main
 from .vote import same
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
-
-@dataclass(frozen=True, slots=True)
-class PeriodTrackerParams:
-    """Tuned constants of `PeriodTracker`, set manually; `benchmarks.tracking` scores it."""
-
-    idle_s: float = 2.0  # without work, after which a GPU is idle
-    # share of the tracked time after which different readings count as a new workload: a training of ten
-    # seconds has no evaluation of a minute
-    hold_share: float = 0.3
-    # accepted drift of a period (logarithm) while it is followed, which the detector sees as one mean
-    drift: float = 0.3
-    settle_s: float = 0.3  # after a change: sensors average over earlier readings, and governors are slow
-
-
-PARAMS = PeriodTrackerParams()
+# Tuned constants of `PeriodTracker`, set manually; `benchmarks.tracking` scores it.
+IDLE_S = 2.0  # without work, after which a GPU is idle
+# share of the tracked time after which different readings count as a new workload: a training of ten
+# seconds has no evaluation of a minute
+HOLD_SHARE = 0.3
+# accepted drift of a period (logarithm) while it is followed, which the detector sees as one mean
+DRIFT = 0.3
+SETTLE_S = 0.3  # after a change: sensors average over earlier readings, and governors are slow
 
 
 @dataclass(slots=True)
@@ -161,7 +152,7 @@ class PeriodTracker:
                 self._begin(first_s)
             return False
         # A job with long iterations may wait for its data for more than two seconds in each.
-        patience_s = max(PARAMS.idle_s, self._locked.lock.seconds) if self._locked else PARAMS.idle_s
+        patience_s = max(IDLE_S, self._locked.lock.seconds) if self._locked else IDLE_S
         if math.isnan(self._paused_s) and now_s - self._busy_s > patience_s:
             self._paused_s = self._busy_s
             if self._locked is None:
@@ -174,7 +165,7 @@ class PeriodTracker:
         self.version += 1
         if self._locked is not None:
             self._locked.doubt, self._locked.observed_s = _Doubt(at_s, "after a pause", pause=True), at_s
-        elif self._search is None or rested_s > 5 * PARAMS.idle_s:  # a slow data loader's pauses are short
+        elif self._search is None or rested_s > 5 * IDLE_S:  # a slow data loader's pauses are short
             self._begin(at_s)
 
     def _check_settings(self, fresh: Array) -> None:
@@ -188,15 +179,15 @@ class PeriodTracker:
         at_s = float(fresh["time_s"][np.argmax(limits == limits[-1])])
         evidence = f"the power limit went from {before_w:g} to {limit_w:g} W"
         if self._locked is None:
-            self._begin(at_s + PARAMS.settle_s)
+            self._begin(at_s + SETTLE_S)
         elif self._locked.doubt is None:
-            self._locked.doubt, self._locked.observed_s = _Doubt(at_s, evidence), at_s + PARAMS.settle_s
+            self._locked.doubt, self._locked.observed_s = _Doubt(at_s, evidence), at_s + SETTLE_S
         else:
             self._locked.doubt.evidence = evidence
 
     # search
 
-    def _begin(self, from_s: float, first_s: float = SEARCH_PARAMS.first_s) -> None:
+    def _begin(self, from_s: float, first_s: float = FIRST_S) -> None:
         """Begin the search for a period in readings after `from_s`, and discard all before."""
         self._search = Search(from_s, self._detect, guarded=self._guarded, first_s=first_s)
         self._locked = None
@@ -234,7 +225,7 @@ class PeriodTracker:
         rows, lock, doubt = self._memory.since(locked.observed_s), locked.lock, locked.doubt
         locked.observed_s = now_s
         # A gap in the samples: the job's position in its iteration afterwards is unknown.
-        if len(rows) < phase_lock.PARAMS.least_readings // 2:
+        if len(rows) < phase_lock.LEAST_READINGS // 2:
             locked.doubt = doubt or _Doubt(now_s)
             return
         compared = phase_lock.compare(lock, rows, anywhere=doubt is not None)
@@ -275,16 +266,16 @@ class PeriodTracker:
         lately = self._memory.since(doubt.since_s - 20.0)
         doubt.evidence = doubt.evidence or buffer.other_clock(lately, doubt.since_s)
         followed_s = doubt.since_s - locked.since_s
-        least_s, most_s = SEARCH_PARAMS.hopeless_s, SEARCH_PARAMS.rarest_s
-        held_s = float(np.clip(PARAMS.hold_share * followed_s, least_s, most_s))
+        least_s, most_s = HOPELESS_S, RAREST_S
+        held_s = float(np.clip(HOLD_SHARE * followed_s, least_s, most_s))
         if doubt.evidence:  # after a pause the first iterations are often slow
             held_s = min(held_s, (2.0 if doubt.pause else 0.9) * locked.stretch_s)
         if away_s > held_s:
             why = doubt.evidence or f"another period or none since {doubt.since_s:.1f} s"
-            self._begin(doubt.since_s + PARAMS.settle_s, away_s - PARAMS.settle_s)
+            self._begin(doubt.since_s + SETTLE_S, away_s - SETTLE_S)
             self.state = "changed"
             self._note(f"a change at {doubt.since_s:.1f} s: {why}")
-            longer_s = max(SEARCH_PARAMS.first_s, 3 * locked.lock.seconds)
+            longer_s = max(FIRST_S, 3 * locked.lock.seconds)
             self._say(Periods(reason=f"changed: {why}", longer_s=longer_s))
             return
         self.version += 1
@@ -294,7 +285,7 @@ class PeriodTracker:
         """Time until the next detection: for the role of a period as often as for a period."""
         if found.sure:
             return min(max(observed_s, 10.0), 600.0)
-        return min(max(0.5, (SEARCH_PARAMS.coming - 1) * observed_s), SEARCH_PARAMS.rarest_s)
+        return min(max(0.5, (COMING_GROWTH - 1) * observed_s), RAREST_S)
 
     def _review(self, locked: _Locked, now_s: float) -> None:
         """Run the detector again, with more data: for a cycle, or another level as the iteration."""
@@ -315,7 +306,7 @@ class PeriodTracker:
                 locked.found = found
             locked.anchor_s = level.period_s
         # Another level, if its role is sure; a smaller difference is drift.
-        elif found.sure and abs(math.log(level.period_s / locked.lock.seconds)) > PARAMS.drift:
+        elif found.sure and abs(math.log(level.period_s / locked.lock.seconds)) > DRIFT:
             middle_s = 0.5 * (rows["time_s"][0] + now_s)
             half = main(self._detect(buffer.frame(rows[rows["time_s"] > middle_s])))
             agreed = half is not None and same(half.period_s, level.period_s)

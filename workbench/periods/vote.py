@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 
 from ..records import DetectedPeriod, Periods
-from .detect import PARAMS as DETECTOR_PARAMS
+from .detect import CYCLE_SURE, ROLE_SURE
 
-
-@dataclass(frozen=True, slots=True)
-class PeriodVoteParams:
-    """Tuned constants of the vote, set manually."""
-
-    same: float = 0.05  # of the longer of two equal periods: detectors are scored with the same tolerance
-
-
-PARAMS = PeriodVoteParams()
+# Tuned constants of the vote, set manually.
+SAME_PERIOD = 0.05  # of the longer of two equal periods: detectors are scored with the same tolerance
 
 
 def same(a_s: float, b_s: float) -> bool:
     """Whether two answers mean the same period."""
-    return abs(a_s - b_s) <= PARAMS.same * max(a_s, b_s)
+    return abs(a_s - b_s) <= SAME_PERIOD * max(a_s, b_s)
 
 
 def vote(founds: Sequence[Periods]) -> Periods:
@@ -49,13 +42,13 @@ def vote(founds: Sequence[Periods]) -> Periods:
     shown = [level for found in founds for level in found.levels if _same(level, best.main)]
     if 2 * len(shown) <= len(founds):
         return best
-    if fmean(level.period_confidence for level in shown) < DETECTOR_PARAMS.role_sure:
+    if fmean(level.period_confidence for level in shown) < ROLE_SURE:
         return best
     # only GPUs with this level: other answers would refer to another of their levels
     agreed = [(found, found.main) for found in founds if found.main and _same(found.main, best.main)]
     owner, level = max(agreed, key=lambda each: each[1].confidence)
     role = sum(each.role for each in shown if each.name == level.name) / len(shown)
-    least = DETECTOR_PARAMS.cycle_sure if level.name == "cycle" else DETECTOR_PARAMS.role_sure
+    least = CYCLE_SURE if level.name == "cycle" else ROLE_SURE
     sure = role >= least
     return replace(owner, steady=True, sure=sure and level.name == "iteration",
                    cycle_sure=sure and level.name == "cycle", reason="" if sure else owner.reason)

@@ -19,6 +19,7 @@ from ..records import Setting
 from .objective import Objective
 from .space import SettingSpace
 
+PooledLogs = tuple[float, float, float, float]  # ln time, ln energy, and the relative errors of both
 SAME_SD = 0.01  # relative, by which the same setting differs from run to run
 ELSEWHERE_SD = 0.05  # the same on another card, at equal settings relative to the highest
 AGREED, CONTRADICTED = 4.0, -2.0  # log odds that a curve is of this job (docs/validation/limits.md)
@@ -66,10 +67,10 @@ class PlacedCurve:
     sd: float
     source: str
     depths: np.ndarray
-    expected: Mapping[int, tuple[float, float, float, float]] = field(default_factory=dict)
+    expected: Mapping[int, PooledLogs] = field(default_factory=dict)
 
     @cached_property
-    def foretold(self) -> dict[int, tuple[float, float, float, float]]:
+    def foretold(self) -> dict[int, PooledLogs]:
         """ln time, ln energy and the sds of either by row."""
         pairs = zip(self.rows.tolist(), self.logs.tolist(), strict=True)
         return {**self.expected, **{row: (*logs, self.sd, self.sd) for row, logs in pairs}}
@@ -148,7 +149,7 @@ class EarlierRuns:
         verb = "setting of this job is" if count == 1 else "settings of this job are"
         return f"{count} {verb} known from {sources or 'an earlier run'}"
 
-    def see(self, measured: Mapping[int, tuple[float, float, float, float]]) -> list[tuple[str, bool]]:
+    def see(self, measured: Mapping[int, PooledLogs]) -> list[tuple[str, bool]]:
         """Compare with this run's measurements.
 
         Args:
@@ -206,7 +207,7 @@ def best_row(
     return min((row for row, logs in at.items() if logs[0] - top[0] <= bound), key=cost, default=reference)
 
 
-def log_odds(curve: PlacedCurve, measured: Mapping[int, tuple[float, float, float, float]]) -> float:
+def log_odds(curve: PlacedCurve, measured: Mapping[int, PooledLogs]) -> float:
     """How much likelier measurements are if a curve is of this job than if it is of another one, in ln."""
     rows = [row for row in measured if row in curve.foretold]
     if len(rows) < 2:

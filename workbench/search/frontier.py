@@ -104,7 +104,7 @@ def _far_beaten(
     corners = on_frontier(high_time, high_energy)
     step_time, step_energy = high_time[corners], high_energy[corners]
     at = np.searchsorted(step_time, time_s - FAR * time_sd, side="left") - 1
-    return np.asarray((at >= 0) & (step_energy[np.maximum(at, 0)] < energy_j - FAR * energy_sd))
+    return (at >= 0) & (step_energy[np.maximum(at, 0)] < energy_j - FAR * energy_sd)
 
 
 def _column(points: pl.DataFrame, name: str) -> np.ndarray:
@@ -114,7 +114,7 @@ def _column(points: pl.DataFrame, name: str) -> np.ndarray:
     if (values < 0).any():
         row = int(np.flatnonzero(values < 0)[0])
         raise UsageError(f"row {row} has a {name} of {values[row]:g}; a standard error is 0 or more")
-    return np.asarray(values)
+    return values
 
 
 # choices along a frontier (rows fastest first)
@@ -136,7 +136,7 @@ def nearest(front: pl.DataFrame, time_s: float, energy_j: float) -> int:
     return int(np.argmin(np.log(times / time_s) ** 2 + np.log(energies / energy_j) ** 2))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Distance:
     """Distance of a point from a frontier.
 

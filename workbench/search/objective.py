@@ -36,7 +36,7 @@ class Objective(Protocol):
         """The cost of a run, or of many together as arrays."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ZeusCost:
     """eta x energy + (1 - eta) x maximum power x time (Zeus, NSDI'23, equation 2).
 
@@ -66,7 +66,7 @@ class ZeusCost:
         return self.eta * energy_j + (1 - self.eta) * self.max_power_w * self.gpus * time_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Energy:
     """Joules, for any time."""
 
@@ -76,7 +76,7 @@ class Energy:
         return energy_j
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Time:
     """Seconds, for any energy."""
 
@@ -86,7 +86,7 @@ class Time:
         return time_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EnergyDelay:
     """Energy x time**`delay`: EDP for 1, ED2P for 2 (Horowitz et al., 1994)."""
 
@@ -104,7 +104,7 @@ class EnergyDelay:
         return energy_j * time_s**self.delay
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EnergyWithin:
     """Least energy among runs of at most `slowdown` x `reference_time_s`; all others have infinite cost.
 
@@ -138,7 +138,7 @@ def check_objective(value: Any) -> str | float | Objective:
         UsageError: none of them; lists the names.
     """
     if hasattr(value, "cost") or (isinstance(value, str) and value in OBJECTIVES):
-        return value  # type: ignore[no-any-return]
+        return value
     if is_number(value) and 0 <= value <= 1:
         return float(value)
     hint = near(value, OBJECTIVES) if isinstance(value, str) else f"; choose {', '.join(OBJECTIVES)}"

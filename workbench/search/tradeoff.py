@@ -396,7 +396,7 @@ def follow(before: FrontierAnalysis, row: int, after: FrontierAnalysis) -> tuple
 UNITS = ("sample", "million tokens", "iteration", "epoch", "job", "run")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Work:
     """The unit of work of a point's `time_s` and `energy_j`, and the number of units of epochs and jobs.
 
@@ -432,7 +432,7 @@ class Work:
         return {name: factor for name, factor in found.items() if factor is not None}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Saving:
     """Joules and seconds that a choice saves against the default; below 0 it costs more.
 

@@ -17,7 +17,6 @@ import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from ..errors import MeasurementError, NotSupported, UsageError, shortened
 from ..measurement import marks
 from ..measurement.process_marks import MarkFolder
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 Work = str | Sequence[str] | Callable[[], object]
 OPERATORS = {"&&", "||", "|", ";", ">", ">>", "<", "&", "2>", "2>&1"}
 GRACE_S = 10.0  # real seconds between asking a job to end and making it

@@ -15,19 +15,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from ..errors import MeasurementError
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 FEWEST = 4  # blocks of a stage, below which their spread says too little
 MOST = 12
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stage:
     """The stages in which some of the jobs ran.
 
@@ -59,7 +58,7 @@ class Stage:
         return Stage(self.members, self.seconds, self.energy_j * energy, self.count * factors)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ConfidenceInterval:
     """A number and the half width of its 95 % interval."""
 
@@ -75,7 +74,7 @@ class ConfidenceInterval:
         return self.value + self.error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SharingEffect:
     """What sharing does to a set of jobs.
 

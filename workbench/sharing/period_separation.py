@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,7 +18,7 @@ from ..periods import harmonics
 from ..periods.detect import find_periods
 from ..periods.vote import same
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 MOST_STRETCH = 2.5
 CLEAR = 6.0  # times the usual score of a wrong period
 WAY_OUT = (
@@ -27,7 +26,7 @@ WAY_OUT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PeriodEstimate:
     """A period, its relative standard deviation, and the power of its harmonics relative to all of them."""
 

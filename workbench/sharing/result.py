@@ -24,7 +24,7 @@ REPORTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SharedJob:
     """One of the jobs.
 
@@ -46,7 +46,7 @@ class SharedJob:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SharingResult:
     """Two to four jobs on one GPU. Shows itself as a table with a verdict.
 

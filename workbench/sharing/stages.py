@@ -34,7 +34,7 @@ STILL = 0.9  # of the rise in power: what draws more of it is not paused
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SharingPlan:
     """The plan; see `share`."""
 

@@ -19,12 +19,12 @@ from .children import JobProcess
 from .comparing import FEWEST, Stage, counts, disturbed, edges
 from .period_separation import PeriodEstimate, alone_period, beside, require_distinct
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 UPDATES = 5.0  # of the energy sensor that a block spans at least
 LEAST_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Interval:
     """Who ran when, on the device's clock."""
 

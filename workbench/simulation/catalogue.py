@@ -169,7 +169,7 @@ PhaseKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WorkloadPhase:
     """An interval of a training run with one type of work.
 
@@ -188,7 +188,7 @@ class WorkloadPhase:
     memory_utilisation: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Workload:
     """A training job; the six are those of Zeus (NSDI'23).
 
@@ -275,7 +275,7 @@ WORKLOADS: dict[str, Workload] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Law:
     """Time and power of an iteration as functions of the batch size b.
 

@@ -21,7 +21,7 @@ TOGETHER = 5
 GAPS = (0.0, 0.0, 0.1, 0.25, 0.5, 0.8)  # shares of an iteration in which the card waits
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Family:
     """Loads of one family. Ranges extend from the first grade to the last.
 

@@ -31,7 +31,7 @@ from .physics import Card
 from .state import ABILITIES, ENVIRONMENT_VARIABLE, MAX_GPUS, MachineState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SensorModel:
     """How an architecture's sensors update, in seconds (Yang et al., arXiv 2312.02741; nvml.h)."""
 

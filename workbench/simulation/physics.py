@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Protocol
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Card:
     """A model of GPU: data-sheet values, and the constants of its power and time.
 
@@ -86,7 +86,7 @@ class Card:
         return hash(self.key)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Load:
     """The load of a busy phase on a card, at the card's highest clocks.
 
@@ -101,7 +101,7 @@ class Load:
     dynamic_w: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OperatingPoint:
     """The operating point of a card under a load.
 

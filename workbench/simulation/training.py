@@ -46,7 +46,7 @@ class Batch(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Event:
     """An evaluation or a checkpoint between iterations."""
 

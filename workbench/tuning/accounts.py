@@ -10,31 +10,24 @@ from typing import NamedTuple
 import numpy as np
 
 from ..experiments.iteration_sources import Count, Guess, IterationSource, Marked
-from ..experiments.probe import PARAMS as PROBE_PARAMS
-from ..experiments.probe import Reading, energy
+from ..experiments.probe import READ_S, Reading, energy
 from ..measurement.meter import Meter
 from ..records import Setting
 from ..search.clocks.posterior import SettingPosterior
 from .cost_ratios import cost_ratios
 from .results import Saved
 
+# Tuned constants of `SavingsAccounts`; set by hand, `benchmarks.clocks --only online` scores them.
 
-@dataclass(frozen=True, slots=True)
-class SavingsAccountParams:
-    """Tuned constants of `SavingsAccounts`; set by hand, `benchmarks.clocks --only online` scores them."""
-
-    # relative error of a baseline that no length of measuring takes away
-    baseline_sd: float = 0.002
-    most_samples: int = 100  # that are compared; above it, neighbours at one setting are joined
-
-
-PARAMS = SavingsAccountParams()
+# relative error of a baseline that no length of measuring takes away
+BASELINE_SD = 0.002
+MOST_SAMPLES = 100  # that are compared; above it, neighbours at one setting are joined
 
 
 TUNING = ("baseline", "probe", "re-check")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stretch:
     """Iterations at one setting; a 95 % half width with the energy.
 
@@ -105,7 +98,7 @@ class SavingsAccount:
         time_s = sum(each.time_s for each in self.baselines)
         error_s = math.hypot(*(each.iterations * each.sd_s for each in self.baselines))
         energy_j = sum(each.energy_j for each in self.baselines)
-        return time_s / count, max(error_s / time_s, PARAMS.baseline_sd), energy_j / count
+        return time_s / count, max(error_s / time_s, BASELINE_SD), energy_j / count
 
     def read(self, reading: Reading) -> None:
         """Add a measurement of a setting; at the default one it is a baseline."""
@@ -131,7 +124,7 @@ class SavingsAccount:
         """Add a sample; where they become too many, the shortest neighbours at one setting are joined."""
         self.samples = sorted([*self.samples, sample], key=lambda each: each.at_s)
         pairs = [pair for pair in itertools.pairwise(self.samples) if pair[0].setting == pair[1].setting]
-        if len(self.samples) <= PARAMS.most_samples or not pairs:
+        if len(self.samples) <= MOST_SAMPLES or not pairs:
             return
         one, other = min(pairs, key=lambda pair: pair[0].time_s + pair[1].time_s)
         place = self.samples.index(one)
@@ -147,7 +140,7 @@ class SavingsAccount:
         at_s, counts = np.array([(each.at_s, each.iterations) for each in samples]).T
         # A few iterations show their own scatter badly; all samples together show it well.
         scatter = float(sum((each.length_sd * each.iterations) ** 2 for each in samples) / counts.sum())
-        variances = np.maximum(scatter / counts, PARAMS.baseline_sd**2)
+        variances = np.maximum(scatter / counts, BASELINE_SD**2)
         own_variance = 0.0
         if what == "energy_j":
             variances += [(each.energy_uncertainty_j / 1.96 / each.energy_j) ** 2 for each in samples]
@@ -311,7 +304,7 @@ class SavingsLedger:
 
     def count(self, meter: Meter, source: IterationSource, now_s: float) -> list[Counted]:
         """The oldest stretch that waits, if its energy is known by now: its rows of iterations."""
-        if not self._pieces or now_s < self._pieces[0].to_s + PROBE_PARAMS.read_s:
+        if not self._pieces or now_s < self._pieces[0].to_s + READ_S:
             return []
         piece = self._pieces.pop(0)
         kind, exact = piece.kind, isinstance(source, Marked)

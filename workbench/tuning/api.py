@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._processes import interrupts_later
 from ..device.discovery import Gpus
 from ..errors import Suggesting, UsageError, checked
 from ..measurement import session
-from ..search.objective import with_eta
+from ..search.objective import Objective, with_eta
 from .driver import TunerThread, cell_over
 from .options import TuningRequest
 from .results import TuningResult, TuningView
 from .state_machine import Tuner
-
-if TYPE_CHECKING:
-    from ..search.objective import Objective
 
 
 class Tuning(Suggesting):
@@ -88,9 +84,7 @@ class Tuning(Suggesting):
     def __enter__(self) -> Tuning:
         return self._begin(own_thread=True)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *trace: object) -> None:
         try:
             result = self.end()
         except KeyboardInterrupt:  # it came before the end had begun

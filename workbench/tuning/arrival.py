@@ -17,7 +17,7 @@ from ..records import POWER_CAP, Setting
 Rows = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ArrivalParams:
     """Constants of `Arrival`, set by hand; `benchmarks.truth` scores whole jobs with them."""
 

@@ -17,23 +17,16 @@ from ..measurement.recorder import Recorder
 from ..periods.online import aliasing
 from ..records import Process, Setting
 
-
-@dataclass(frozen=True, slots=True)
-class ChangeDetectionParams:
-    """Tuned constants of the watches; set by hand, `benchmarks.clocks --only online` scores them."""
-
-    idle_s: float = 2.0  # without work, after which a GPU is idle
-    least_sd: float = 0.03  # relative, of a stretch's time and power: re-checks follow slower changes
-    slack: float = 1.0  # of the cumulative sums, in standard deviations
-    # of the cumulative sums, in standard deviations, is an alarm; one stretch counts at most half of it
-    limit: float = 8.0
-    longest_alarm_backoff: float = 16.0  # times, after false alarms
-    lasts_s: float = 15.0  # for how long the power must be another: a checkpoint takes seconds,
-    step: float = 0.1  # by how much (logarithm)
-    last: int = 5  # stretches whose median is expected of the next one: jobs grow
-
-
-PARAMS = ChangeDetectionParams()
+# Tuned constants of the watches; set by hand, `benchmarks.clocks --only online` scores them.
+IDLE_S = 2.0  # without work, after which a GPU is idle
+LEAST_SD = 0.03  # relative, of a stretch's time and power: re-checks follow slower changes
+SLACK_SD = 1.0  # of the cumulative sums, in standard deviations
+# of the cumulative sums, in standard deviations, is an alarm; one stretch counts at most half of it
+ALARM = 8.0
+LONGEST_ALARM_BACKOFF = 16.0  # times, after false alarms
+LASTS_S = 15.0  # for how long the power must be another: a checkpoint takes seconds,
+POWER_STEP = 0.1  # by how much (logarithm)
+LAST_STRETCHES = 5  # stretches whose median is expected of the next one: jobs grow
 
 
 @dataclass
@@ -50,7 +43,7 @@ class ModelWatch:
 
     tolerance: float = 1.0
     latest: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=3))
-    _last: deque[tuple[float, ...]] = field(default_factory=lambda: deque(maxlen=PARAMS.last))
+    _last: deque[tuple[float, ...]] = field(default_factory=lambda: deque(maxlen=LAST_STRETCHES))
     _sums: list[float] = field(default_factory=lambda: [0.0] * 6)
     _spread: list[float] = field(default_factory=lambda: [0.0] * 3)
 
@@ -61,7 +54,7 @@ class ModelWatch:
     @property
     def suspicious(self) -> bool:
         """Whether the last stretches may be another job's; the next ones show it."""
-        return max(self._sums) >= 0.5 * PARAMS.limit
+        return max(self._sums) >= 0.5 * ALARM
 
     def feed(
         self, iteration_s: float, time_sd: float, power_w: float, count: float, scatter: float,
@@ -75,22 +68,22 @@ class ModelWatch:
             count, scatter: How many iterations it has, and the relative standard deviation of their lengths.
             ratios: Time of an iteration and power at its setting, relative to the default setting.
         """
-        now = (iteration_s / ratios[0], power_w / ratios[1], max(scatter, PARAMS.least_sd))
+        now = (iteration_s / ratios[0], power_w / ratios[1], max(scatter, LEAST_SD))
         self.latest.append((now[0], time_sd))
         if len(self._last) < 3:
             self._last.append(now)
             return ""
         expected = np.median(self._last, axis=0).tolist()
         off = [math.log(n / e) for n, e in zip(now, expected, strict=True)]
-        least = self.tolerance * PARAMS.least_sd
+        least = self.tolerance * LEAST_SD
         # The logarithm of a standard deviation of n values has this error, and that of their median half.
         own = (max(least, time_sd), max(least, time_sd), self.tolerance * math.sqrt(0.75 / max(count - 1, 1)))
         sds = [max(each, math.sqrt(spread)) for each, spread in zip(own, self._spread, strict=True)]
         for k, sd in enumerate(sds):
             z = off[k] / sd
             for side, signed in ((2 * k, z), (2 * k + 1, -z)):
-                self._sums[side] = max(0.0, self._sums[side] + min(signed, 0.5 * PARAMS.limit) - PARAMS.slack)
-                if self._sums[side] > PARAMS.limit:
+                self._sums[side] = max(0.0, self._sums[side] + min(signed, 0.5 * ALARM) - SLACK_SD)
+                if self._sums[side] > ALARM:
                     if k == 2:
                         return f"iterations differ by {now[2]:.0%}, not by {expected[2]:.0%}"
                     what, unit = (("an iteration takes", "s"), ("the power is", "W"))[k]
@@ -99,8 +92,8 @@ class ModelWatch:
         if not self.suspicious:
             self._last.append(now)
             for k, sd in enumerate(sds):
-                clipped = min(abs(off[k]), 0.5 * PARAMS.limit * sd)
-                self._spread[k] += (clipped**2 - self._spread[k]) * 0.5 / PARAMS.last
+                clipped = min(abs(off[k]), 0.5 * ALARM * sd)
+                self._spread[k] += (clipped**2 - self._spread[k]) * 0.5 / LAST_STRETCHES
         return ""
 
 
@@ -171,7 +164,7 @@ class PowerLevelDetector:
         self.setting: Setting | None = None  # at which the power is watched
         self._off_s = math.nan  # since when it is another
         self._checked_s = -math.inf
-        self.patience_s = PARAMS.lasts_s
+        self.patience_s = LASTS_S
 
     def false_alarm(self) -> None:
         """Note that the last alarm was false: be slower to raise the next one."""
@@ -193,7 +186,7 @@ class PowerLevelDetector:
             expected_w: Mean power at this setting.
             tolerance: Relative, of the expected power.
         """
-        window_s = max(PARAMS.lasts_s / 6.0, 2.0 * iteration_s)
+        window_s = max(LASTS_S / 6.0, 2.0 * iteration_s)
         if now_s < self._checked_s + window_s:
             return ""
         self._checked_s = now_s - 0.75 * window_s
@@ -203,7 +196,7 @@ class PowerLevelDetector:
             if mean_w is None:
                 return ""
             power_w += mean_w
-        if abs(math.log(power_w / expected_w)) < PARAMS.step + 3.0 * tolerance:
+        if abs(math.log(power_w / expected_w)) < POWER_STEP + 3.0 * tolerance:
             self._off_s = math.nan
             return ""
         self._off_s = now_s - window_s if math.isnan(self._off_s) else self._off_s
@@ -227,8 +220,8 @@ def busy_gpus(recorder: Recorder, devices: Sequence[Device], now_s: float) -> tu
     """GPUs that have been working for the last two seconds."""
     found = []
     for device in devices:
-        rows = recorder.rows(device.uuid, now_s - PARAMS.idle_s, now_s)
+        rows = recorder.rows(device.uuid, now_s - IDLE_S, now_s)
         used = rows["utilisation"]
-        if len(rows) >= 3 and rows["time_s"][0] < now_s - 0.6 * PARAMS.idle_s and np.mean(~(used <= 0)) > 0.5:
+        if len(rows) >= 3 and rows["time_s"][0] < now_s - 0.6 * IDLE_S and np.mean(~(used <= 0)) > 0.5:
             found.append(device)
     return tuple(found)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 Points = Sequence[tuple[Hashable, float]]
 
 # The cost of an iteration follows a trend of this share per minute (standard deviation), as when sequences

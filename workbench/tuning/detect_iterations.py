@@ -18,27 +18,21 @@ from ..periods.fold import SLOWEST
 from ..periods.online import aliasing
 from ..periods.online.search import main
 
+# Tuned constants of `IterationDetector`; set by hand, `benchmarks.clocks --only online` scores them.
 
-@dataclass(frozen=True, slots=True)
-class IterationDetectorParams:
-    """Tuned constants of `IterationDetector`; set by hand, `benchmarks.clocks --only online` scores them."""
-
-    # that are reported before they are estimated, that a baseline by the power trace takes at least, and half
-    # of those for which a period is waited for
-    steady_iterations: int = 6
-    warm_iterations: int = 2  # that compile, tune and fill caches
-    least_s: float = 2.0  # of iterations, before they are estimated, and of a baseline
-    # by how much the medians of the older and the newer half may differ, until ten times as many are reported
-    unsteady: float = 0.08
-    hopeless_s: float = 30.0  # without a period, after which a rate is taken
-    precision: float = 0.004  # of a mean over iterations, by which their number is chosen
-    longest_baseline_s: float = 12.0  # a rate is observed for half of that, and its baseline for a quarter
+# that are reported before they are estimated, that a baseline by the power trace takes at least, and half
+# of those for which a period is waited for
+STEADY_ITERATIONS = 6
+WARM_ITERATIONS = 2  # that compile, tune and fill caches
+LEAST_BASELINE_S = 2.0  # of iterations, before they are estimated, and of a baseline
+# by how much the medians of the older and the newer half may differ, until ten times as many are reported
+UNSTEADY = 0.08
+HOPELESS_S = 30.0  # without a period, after which a rate is taken
+PRECISION = 0.004  # of a mean over iterations, by which their number is chosen
+LONGEST_BASELINE_S = 12.0  # a rate is observed for half of that, and its baseline for a quarter
 
 
-PARAMS = IterationDetectorParams()
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DetectedIterations:
     """Iterations of a running job at the default setting.
 
@@ -60,17 +54,17 @@ class DetectedIterations:
     def iterations(self) -> int:
         """Whole ones that a baseline takes."""
         if self.source.name == "rate":
-            return round(0.25 * PARAMS.longest_baseline_s / iteration_sources.PARAMS.unit_s)
+            return round(0.25 * LONGEST_BASELINE_S / iteration_sources.UNIT_S)
         # Every ratio is to the baseline, so its error is in all that follows; six minutes of waiting are
         # worth no half per cent.
-        wanted = math.ceil((self.variation / PARAMS.precision) ** 2)
-        longest = max(8, int(PARAMS.longest_baseline_s / self.iteration_s))
+        wanted = math.ceil((self.variation / PRECISION) ** 2)
+        longest = max(8, int(LONGEST_BASELINE_S / self.iteration_s))
         return max(4, min(wanted, longest, 20))
 
     @property
     def least_s(self) -> float:
-        trace_s = PARAMS.steady_iterations * self.iteration_s if self.source.name == "power" else 0.0
-        return max(PARAMS.least_s, trace_s)
+        trace_s = STEADY_ITERATIONS * self.iteration_s if self.source.name == "power" else 0.0
+        return max(LEAST_BASELINE_S, trace_s)
 
 
 def untrusted(seconds: float, why: str) -> UsageError:
@@ -123,23 +117,23 @@ class IterationDetector:
         keep = times >= self.from_s
         times, values = times[keep], values[keep]
         self.text = f"{len(times)} were reported so far"
-        if len(times) < PARAMS.steady_iterations + PARAMS.warm_iterations:
+        if len(times) < STEADY_ITERATIONS + WARM_ITERATIONS:
             return None
         # Of very many the newest tell enough.
-        times, values = times[PARAMS.warm_iterations:][-4000:], values[PARAMS.warm_iterations:][-4000:]
+        times, values = times[WARM_ITERATIONS:][-4000:], values[WARM_ITERATIONS:][-4000:]
         lengths = np.diff(times) / np.maximum(np.diff(values), 1e-9)
         usual = float(np.median(lengths))
-        if times[-1] - times[0] < PARAMS.least_s or not usual > 0:
+        if times[-1] - times[0] < LEAST_BASELINE_S or not usual > 0:
             return None
         half = len(lengths) // 2
         apart = abs(math.log(float(np.median(lengths[half:])) / float(np.median(lengths[:half]))))
         fine = lengths[lengths < 3.0 * usual]
         variation = float(np.std(fine)) / usual if len(fine) > 2 else 0.02
-        unsteady = apart > max(PARAMS.unsteady, 2.0 * variation / math.sqrt(half))
-        if unsteady and len(times) < 10 * PARAMS.steady_iterations:
+        unsteady = apart > max(UNSTEADY, 2.0 * variation / math.sqrt(half))
+        if unsteady and len(times) < 10 * STEADY_ITERATIONS:
             self.text = "the iterations are not steady yet"
             return None
-        first = 0 if apart <= PARAMS.unsteady else half
+        first = 0 if apart <= UNSTEADY else half
         from_s = max(float(times[first]), now_s - 60.0)
         how = "marks of the training" if source.name == "marks" else "your counter"
         return DetectedIterations(
@@ -157,15 +151,15 @@ class IterationDetector:
             refresh_s = self._refresh_s(now_s)
             # At a lower clock the alias of a faster iteration moves three times as far as the iteration.
             if level.period_s < SLOWEST * refresh_s:
-                if now_s - self.from_s < PARAMS.hopeless_s:
+                if now_s - self.from_s < HOPELESS_S:
                     return None  # the job may still report its steps, or show something longer
                 raise untrusted(level.period_s, f"the sensor refreshes only every {refresh_s:.2g} s")
             # A sure period stretches with the iterations in it, whatever its role.
             lead = f"one {level.name} takes" if tracker.periods.sure else "a period of"
             return self._traced(level.period_s, max(tracker.since_s, self.from_s), now_s,
                                 f"{lead} {level.period_s:.4g} s (seen in the power trace)")
-        wanted_s = 2 * PARAMS.steady_iterations * level.period_s if level is not None else 0.0
-        if tracker.state == "none" or now_s - self.from_s > max(PARAMS.hopeless_s, wanted_s):
+        wanted_s = 2 * STEADY_ITERATIONS * level.period_s if level is not None else 0.0
+        if tracker.state == "none" or now_s - self.from_s > max(HOPELESS_S, wanted_s):
             return self._rate(now_s, tracker.periods.reason)
         return None
 
@@ -182,7 +176,7 @@ class IterationDetector:
 
     def _rate(self, now_s: float, why: str = "") -> DetectedIterations | None:
         """Where nothing repeats: how busy the GPU is and how fast its clock runs."""
-        from_s, least_s = max(self.from_s, now_s - 30.0), 0.5 * PARAMS.longest_baseline_s
+        from_s, least_s = max(self.from_s, now_s - 30.0), 0.5 * LONGEST_BASELINE_S
         if now_s - from_s < least_s:
             self.text = "no visible iterations; using the rate instead"
             return None
@@ -203,7 +197,7 @@ class IterationDetector:
             f"no visible iterations ({why or 'nothing repeats'}): the slowdown is estimated from clocks and "
             f"utilisation, and is probably overstated. Call workbench.step() for exact values"
         )
-        return DetectedIterations(source, iteration_sources.PARAMS.unit_s, 0.01, now_s - least_s, text)
+        return DetectedIterations(source, iteration_sources.UNIT_S, 0.01, now_s - least_s, text)
 
     def _mean_w(self, uuid: str, now_s: float) -> float:
         power_w = self._recorder.rows(uuid, now_s - 2.0, now_s)["power_w"]

@@ -13,16 +13,14 @@ docs/developers/tuning.md has the table.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..device.protocol import Device
 from ..errors import DeviceError, GpuLost, MeasurementError, UsageError
+from ..measurement.recorder import Recorder
 from .change_detection import mean_power_w
-
-if TYPE_CHECKING:
-    from ..measurement.recorder import Recorder
 
 LOAD = ("gpu_utilisation", "memory_utilisation", "power_share", "sm_clock_ratio", "mem_clock_ratio")
 COUNTERS = (

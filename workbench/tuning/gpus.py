@@ -30,6 +30,7 @@ from ..search.space import space_from
 from .arrival import PARAMS as ARRIVAL_PARAMS
 from .arrival import Arrival
 from .options import TuningRequest
+from .params import PARAMS
 from .record import TuningRecord
 
 _taken: list[TunedGpus] = []
@@ -104,7 +105,7 @@ class TunedGpus:
         step_w = None
         if limit and self._can("set_power_limit") and tops and low_w:
             limits = Limits(low_w, min(tops), min(tops), clocks)
-            step_w = max(1.0, math.ceil((min(tops) - low_w) / self._request.params.most_limits))
+            step_w = max(1.0, math.ceil((min(tops) - low_w) / PARAMS.most_limits))
         over: Any = self._request.over
         reasons = list(dict.fromkeys(refused.values()))
         try:

@@ -31,7 +31,7 @@ SETTLED_S = 1.0  # of a stretch at the end of either, that stands for its level
 SAME_SHARE, LEAST_W = 0.02, 2.0  # powers that differ by less are one
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepResponse:
     """The power of a GPU around a change at time 0; arrays of one length, seconds and watts."""
 

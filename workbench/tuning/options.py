@@ -9,7 +9,6 @@ from typing import Any
 
 from ..errors import UsageError
 from ..search.objective import KNOWN, OBJECTIVES, Objective, check_objective, check_slowdown
-from .params import PARAMS, TunerParams
 
 
 def objective_name(value: str | float | Objective) -> str:
@@ -62,7 +61,6 @@ class TuningRequest:
 
     Attributes:
         uuids: Which GPUs; those that are found working where None.
-        params: The constants.
         paused: Nothing is tried.
         once: One probe is to be made, and then none.
 
@@ -80,7 +78,6 @@ class TuningRequest:
     recheck: bool = True
     label: str = ""
     warm_start: bool = False
-    params: TunerParams = PARAMS
     paused: bool = False
     once: bool = False
 

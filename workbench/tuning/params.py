@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TunerParams:
     """Constants of `Tuner`, set by hand; `benchmarks.truth` and `benchmarks.clocks --only online` score whole
     jobs with them.

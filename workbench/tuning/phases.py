@@ -25,12 +25,12 @@ from ..search.clocks.base import Done
 from ..search.clocks.posterior import SettingPosterior
 from ..search.space import SettingSpace, space_of
 from .accounts import Counted, Stretch
-from .change_detection import PARAMS as WATCH_PARAMS
-from .change_detection import busy_gpus
+from .change_detection import IDLE_S, busy_gpus
 from .detect_iterations import DetectedIterations, IterationDetector
 from .gpus import TunedGpus
 from .models import Forecast
 from .options import TuningRequest
+from .params import PARAMS
 from .record import TuningRecord
 from .tuned_job import TunedJob, Workplace
 
@@ -91,13 +91,13 @@ class Waiting(TunerPhase):
         if problems and not among:  # another one of the machine may be lost
             raise GpuLost(problems[0])
         busy = busy_gpus(recorder, among, now_s)
-        if not busy and self._marked.marks.total >= 3 and now_s - log.begun_s > WATCH_PARAMS.idle_s:
+        if not busy and self._marked.marks.total >= 3 and now_s - log.begun_s > IDLE_S:
             busy = tuple(among)  # the training states that it goes on
         if not busy:
             log.text = "waiting for the GPU to work"
             return self
         self._busy_s = min(self._busy_s, now_s)
-        if len(busy) < len(among) and now_s - self._busy_s < 2.0 * WATCH_PARAMS.idle_s:
+        if len(busy) < len(among) and now_s - self._busy_s < 2.0 * IDLE_S:
             log.text = "waiting for other GPUs that the job may use"
             return self  # a job on several does not begin on all in one moment
         gpus = TunedGpus(busy, self._meter, recorder, self._request, log)
@@ -160,7 +160,7 @@ class Baseline(TunerPhase):
         self._forecast = Forecast(work.gpus.devices[0], work.gpus.recorder, work.request.model)
         for text in self._forecast.notes:
             work.log.remark(text)
-        self._guess = guessed(found.iteration_s, work.request.params.known_sd)
+        self._guess = guessed(found.iteration_s, PARAMS.known_sd)
         self._probe = Probe(
             "baseline", work.gpus.meter, found.source, Setting(), found.from_s, found.iterations,
             found.least_s, self._guess,
@@ -169,7 +169,7 @@ class Baseline(TunerPhase):
         work.log.text = "measuring what an iteration takes at the default setting"
 
     def step(self, now_s: float) -> TunerPhase:
-        probe, work, tries = self._probe, self.work, self.work.request.params.tries
+        probe, work, tries = self._probe, self.work, PARAMS.tries
         probe.advance(now_s)
         if not probe.over:
             return self
@@ -207,7 +207,7 @@ class Baseline(TunerPhase):
 
     def _known(self, reading: Reading) -> int:
         """Number of the workload on the account that this baseline is of; -1 for a new one."""
-        most = self.work.request.params.same_job + 2.0 * reading.energy_sd
+        most = PARAMS.same_job + 2.0 * reading.energy_sd
         pairs = enumerate(self.work.log.accounts.accounts)
         return next((number for number, each in pairs if reading.off(*each.baseline()[::2]) < most), -1)
 
@@ -356,7 +356,7 @@ class Trying(JobPhase):
             return self
         reading, guess = probe.reading, probe.guess
         if reading is not None:
-            odd = job.params.odd
+            odd = PARAMS.odd
             if not guess.least_s / odd < reading.iteration_s < odd * guess.most_s:
                 found_s = f"{reading.iteration_s:.3g} s, not about {guess.seconds:.3g} s"
                 probe.failed = f"an iteration takes {found_s}"
@@ -379,7 +379,7 @@ class Trying(JobPhase):
         job.work.probed(probe, "")
         job.failures += 1
         # Once iterations were seen at another setting too, a failure is that of its own setting.
-        if job.failures >= job.params.tests and len(job.belief.measured()) < 2:
+        if job.failures >= PARAMS.tests and len(job.belief.measured()) < 2:
             job.distrust("it was not visible at lower clocks")
         if probe.setting != Setting():
             if probe.guess.most_s > 1.5 * probe.guess.seconds:
@@ -387,7 +387,7 @@ class Trying(JobPhase):
             elif job.log.probes.failed.count(probe.setting) >= 2:
                 job.belief.cannot(probe.setting, probe.failed)
             self._flee()
-        if job.failures >= 2 * job.params.tries:
+        if job.failures >= 2 * PARAMS.tries:
             return Retuning(job, now_s, probe.failed)
         return self._next()
 
@@ -454,7 +454,7 @@ class Watching(JobPhase):
         if held and request.recheck and now_s >= job.check_s and not job.watch.suspicious:
             return Checking(job, now_s)
         missing_s = now_s - self._observed_s
-        longest_s = job.params.lost_s + 3 * job.params.stretch_iterations * job.expected(Setting()).most_s
+        longest_s = PARAMS.lost_s + 3 * PARAMS.stretch_iterations * job.expected(Setting()).most_s
         if missing_s > longest_s:
             return Retuning(job, now_s, f"its iterations have not been seen for {missing_s:.0f} s")
         return self
@@ -480,7 +480,7 @@ class Watching(JobPhase):
         self._learn(stretch)  # at the default setting too: everything is relative to it
         if now_s < job.decide_s:
             return self
-        job.decide_every_s = min(2.0 * job.decide_every_s, job.params.make_up_s)
+        job.decide_every_s = min(2.0 * job.decide_every_s, PARAMS.make_up_s)
         job.decide_s = now_s + job.decide_every_s
         return _reconsider(job) or self
 
@@ -536,10 +536,10 @@ class Checking(JobPhase):
     def __init__(self, job: TunedJob, now_s: float) -> None:
         super().__init__(job)
         job.gpus.put(Setting())
-        guess = guessed(job.baseline.iteration_s * job.pace, job.params.known_sd)
+        guess = guessed(job.baseline.iteration_s * job.pace, PARAMS.known_sd)
         self._probe = Probe(
             "re-check", job.gpus.meter, job.source, Setting(), now_s,
-            max(job.found.iterations // 2, 4), job.params.stretch_s, guess, settled_s=job.gpus.settled_s,
+            max(job.found.iterations // 2, 4), PARAMS.stretch_s, guess, settled_s=job.gpus.settled_s,
         )
         job.log.text = "measuring the default setting again, for a moment"
 
@@ -553,11 +553,11 @@ class Checking(JobPhase):
         if not probe.over:
             return self
         work.probed(probe, "the default setting again")
-        job.check_every_s = min(2.0 * job.check_every_s, job.params.rarest_check_s)
+        job.check_every_s = min(2.0 * job.check_every_s, PARAMS.rarest_check_s)
         reading, before = probe.reading, job.baseline
         if reading is not None:
             error = math.hypot(reading.energy_sd, before.energy_sd)
-            other = 2.0 * job.params.same_job + 3.0 * error
+            other = 2.0 * PARAMS.same_job + 3.0 * error
             off = reading.off(before.iteration_s, before.iteration_j)
             if not isinstance(job.source, Rate) and off > other:
                 what = f"{reading.iteration_s:.3g} s and {reading.iteration_j:.4g} J"

@@ -27,7 +27,7 @@ PROBES = pl.Schema({
 COUNTED = 0.8  # of the time, from which on a saving is taken to be of the whole job
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Saved(HtmlFacts):
     """What tuning has saved so far, all of tuning included; 95 % half widths.
 

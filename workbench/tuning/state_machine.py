@@ -27,6 +27,7 @@ from .options import (
     objective_name,
     objective_text,
 )
+from .params import PARAMS
 from .phases import (
     Finished,
     Holding,
@@ -167,7 +168,7 @@ class Tuner:
     def pace_s(self) -> float:
         """How often `advance` wants to be called, on the device's clock."""
         quiet = isinstance(self.phase, (Waiting, Watching, Interrupted, Finished))
-        return (2.0 if quiet else 1.0) * self.request.params.pace_s
+        return (2.0 if quiet else 1.0) * PARAMS.pace_s
 
     def advance(self) -> str:
         """Do the next short thing; returns the state. Never raises."""
@@ -182,7 +183,7 @@ class Tuner:
                 self._refusals = 0
             except Transient as error:
                 self._refusals += 1
-                if self._refusals > self.request.params.busy_refusals:
+                if self._refusals > PARAMS.busy_refusals:
                     self.refuse(str(error))
             except WorkbenchError as error:
                 self.refuse(str(error))

@@ -17,12 +17,18 @@ from ..search.objective import Objective, resolve_objective
 from . import choice
 from .accounts import Counted
 from .balance import Balance
-from .change_detection import PARAMS as WATCH_PARAMS
-from .change_detection import ForeignProcessMonitor, IdleMonitor, ModelWatch, PowerLevelDetector
+from .change_detection import (
+    IDLE_S,
+    LONGEST_ALARM_BACKOFF,
+    ForeignProcessMonitor,
+    IdleMonitor,
+    ModelWatch,
+    PowerLevelDetector,
+)
 from .detect_iterations import DetectedIterations, untrusted
 from .gpus import TunedGpus
 from .options import TuningRequest
-from .params import TunerParams
+from .params import PARAMS
 from .record import TuningRecord
 
 
@@ -59,7 +65,7 @@ class Workplace:
         """Whether the GPUs are idle for longer than within an iteration."""
         self._vitals.observe(now_s)
         usual_s = self.log.found.iteration_s if self.log.found is not None else 0.0
-        return self._vitals.idle_s > max(WATCH_PARAMS.idle_s, 1.5 * usual_s)
+        return self._vitals.idle_s > max(IDLE_S, 1.5 * usual_s)
 
     def probed(self, probe: Probe, reason: str) -> None:
         """Add a probe that is over to the table.
@@ -76,7 +82,7 @@ class Workplace:
         self.log.probed(probe, named, "failed", why)
         self.log.note(f"a probe has failed: {why}")
         self.energy_failures = self.energy_failures + 1 if "energy" in why else 0
-        if self.energy_failures >= self.request.params.tries:
+        if self.energy_failures >= PARAMS.tries:
             raise UsageError(
                 f"{why}, {self.energy_failures} times in a row; without it nothing can be compared"
             )
@@ -95,13 +101,13 @@ class TunedJob:
     def __init__(self, work: Workplace, found: DetectedIterations, first: Reading) -> None:
         self.work, self.found, self.source = work, found, found.source
         self.account = work.log.accounts.accounts[-1]
-        self.log, self.gpus, self.params = work.log, work.gpus, work.request.params
-        self.test = PeriodTest(work.gpus, self.params, self.traced)
+        self.log, self.gpus = work.log, work.gpus
+        self.test = PeriodTest(work.gpus, self.traced)
         self.pinned: Setting | None = None
         self.failures, self.pace = 0, 1.0
-        self.decide_s, self.decide_every_s = -math.inf, self.params.stretch_s  # about the held setting
-        self.watch = ModelWatch(min(2.0**work.false_alarms, WATCH_PARAMS.longest_alarm_backoff))
-        self.check_s, self.check_every_s = -math.inf, self.params.first_check_s
+        self.decide_s, self.decide_every_s = -math.inf, PARAMS.stretch_s  # about the held setting
+        self.watch = ModelWatch(min(2.0**work.false_alarms, LONGEST_ALARM_BACKOFF))
+        self.check_s, self.check_every_s = -math.inf, PARAMS.first_check_s
         self.balance = Balance(work.gpus, self.ends_s, self.log.note)
         self.read(first)
         self.choice: Choice
@@ -155,7 +161,7 @@ class TunedJob:
             return
         self.choice = choice.best(
             self.belief, self.work.request.max_slowdown, self.log.accounts.saved(),
-            common=self.baseline.common_sd, params=self.params,
+            common=self.baseline.common_sd,
         )
 
     @property
@@ -184,11 +190,11 @@ class TunedJob:
         if new.setting == held.setting:
             return ""
         named, slower = self.gpus.name(new.setting), belief.ratios(held.setting)[0] - 1.0
-        late = 0.0 if bound is None else choice.lost(self.log.accounts.saved(), bound, self.params)
+        late = 0.0 if bound is None else choice.lost(self.log.accounts.saved(), bound)
         if bound is not None and slower > max(bound - late, belief.ratios(new.setting)[0] - 1.0):
             self.log.note(f"{named} keeps the bound")
             return "hold"
-        if belief.cost(held.setting) - belief.cost(new.setting) > self.params.better:
+        if belief.cost(held.setting) - belief.cost(new.setting) > PARAMS.better:
             self.log.note(f"{named} is now the better one")
             return "search"
         self.choice = belief.about(held.setting)
@@ -205,13 +211,13 @@ class TunedJob:
         """How long an iteration should take at a setting."""
         time_s = self.baseline.iteration_s * self.pace
         ratio, sd, _ = self.belief.ratios(setting)
-        guess = guessed(time_s * ratio, max(self.params.known_sd, 1.5 * sd))
+        guess = guessed(time_s * ratio, max(PARAMS.known_sd, 1.5 * sd))
         if self.belief.visited(setting):
             return guess
         # Nothing was measured there: all that its clocks allow is possible, four standard deviations wide.
         most_w = self.gpus.space.max_power_limit_w
         share = self.baseline.power_w / self.pace / len(self.gpus.devices) / most_w if most_w else 1.0
-        least_s = guessed(time_s, self.params.known_sd).least_s
+        least_s = guessed(time_s, PARAMS.known_sd).least_s
         most_s = time_s * max(self.belief.slowest(setting, share), 1.1 * ratio)
         return Guess(guess.seconds, max(guess.sd, math.log(most_s / least_s) / 4.0), least_s, most_s)
 
@@ -225,9 +231,9 @@ class TunedJob:
 
     def cut_where_long(self, now_s: float, kind: str) -> bool:
         """Cut a stretch at a setting that stays, once it is long enough to show something."""
-        params, times = self.params, 2.0 if self.traced else 1.0
-        iterations_s = params.stretch_iterations * self.expected(self.gpus.current).seconds
-        if now_s - self.log.ledger.cursor_s < times * max(params.stretch_s, iterations_s):
+        times = 2.0 if self.traced else 1.0
+        iterations_s = PARAMS.stretch_iterations * self.expected(self.gpus.current).seconds
+        if now_s - self.log.ledger.cursor_s < times * max(PARAMS.stretch_s, iterations_s):
             return False
         self.cut(now_s, kind)
         return True
@@ -242,7 +248,7 @@ class TunedJob:
             return ""
         ratio, sd, energy_ratio = self.belief.ratios(setting)
         iteration_s, power_w = ratio * self.baseline.iteration_s, self.baseline.power_w * energy_ratio / ratio
-        return level.observe(now_s, iteration_s, power_w, max(sd, 0.5 * self.params.known_sd))
+        return level.observe(now_s, iteration_s, power_w, max(sd, 0.5 * PARAMS.known_sd))
 
     def ends_s(self, from_s: float, to_s: float) -> np.ndarray:
         """Ends of iterations between two times; none where the job does not report them."""
@@ -271,9 +277,9 @@ class PeriodTest:
     run at slightly lower clocks: so small a step cannot move an alias all the way round to where it was.
     """
 
-    def __init__(self, gpus: TunedGpus, params: TunerParams, traced: bool) -> None:
-        self._gpus, self._params = gpus, params
-        self._left = params.tests if traced else 0
+    def __init__(self, gpus: TunedGpus, traced: bool) -> None:
+        self._gpus = gpus
+        self._left = PARAMS.tests if traced else 0
         self._known: list[tuple[Reading, tuple[float, float]]] = []
 
     def next(self) -> Trial | None:
@@ -281,13 +287,13 @@ class PeriodTest:
         if not self._left:
             return None
         first, (clock_mhz, _) = self._known[0]
-        space, made = self._gpus.space, self._params.tests - self._left
+        space, made = self._gpus.space, PARAMS.tests - self._left
         # A power limit may hold the clock below the highest already.
         clock = clock_mhz / (space.max_sm_clock_mhz or clock_mhz)
         watts = first.power_w / len(self._gpus.devices) / (space.max_power_limit_w or math.inf)
         lower = np.minimum(space.x / clock, space.limit / max(watts, 1e-3) / 0.95)
         lower = np.where((space.mu < 1.0) | (lower >= 0.97), np.inf, lower)
-        pick = int(np.argmin(np.abs(lower - self._params.test_clock ** (1 + made))))
+        pick = int(np.argmin(np.abs(lower - PARAMS.test_clock ** (1 + made))))
         self._left -= 1
         return Trial(space.settings[pick], 12, 5.0, "to test whether the period follows the clock")
 
@@ -297,7 +303,7 @@ class PeriodTest:
         if not clocks[0] > 0:
             return "the GPU does not report the SM clock that it should follow"
         for other, others in self._known:
-            if reading.start_s - other.end_s > self._params.compared_s:
+            if reading.start_s - other.end_s > PARAMS.compared_s:
                 continue
             # Parts of an iteration that wait for a clock stretch by its ratio, all others not at all.
             ratios = [b / a for a, b in zip(clocks, others, strict=True) if a > 0 and b > 0]
@@ -305,7 +311,7 @@ class PeriodTest:
             high = math.prod(max(1.0, each) for each in ratios)
             ratio = reading.iteration_s / other.iteration_s
             error = 3.0 * math.hypot(reading.sd_s / reading.iteration_s, other.sd_s / other.iteration_s)
-            error += self._params.ratio_error
+            error += PARAMS.ratio_error
             if not low * (1.0 - error) < ratio < high * (1.0 + error):
                 return f"it became {ratio:.3f} times as long, and the clocks allow {low:.3f} to {high:.3f}"
         self._known.append((reading, clocks))

@@ -14,7 +14,7 @@ from ..colocation import History, Mix
 from ..placement import FreeNodesPolicy, WaitingJobs, nodes_of, usable_memory
 from ..policy import ClusterControl
 from ..power import UNIT
-from ..state import LEAVING, STANDBY, Gpu, Job, Node
+from ..state import LEAVING, STANDBY, Gpu, Gpus, Job, Node
 
 WINDOW = 8  # jobs of one class tried per retry, if the deadline of the first forbids a placement
 
@@ -24,7 +24,7 @@ class ProvisionalPlacement:
     """A provisional placement: every job on its GPUs is measured over one epoch."""
 
     newcomer: Job
-    gpus: tuple[Gpu, ...]
+    gpus: Gpus
     base_s: float
     waiting: dict[Job, None] = field(default_factory=dict)
     undoing: bool = False
@@ -60,7 +60,7 @@ class Eaco(FreeNodesPolicy):
         if not self._schedule(job):
             self.waiting.add(job)
 
-    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def finished(self, job: Job, gpus: Gpus) -> None:
         watch = job.watch
         self._left(job, gpus)
         if watch is not None:
@@ -71,7 +71,7 @@ class Eaco(FreeNodesPolicy):
         if self.waiting:
             self._retry(gpus)
 
-    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def stopped(self, job: Job, gpus: Gpus) -> None:
         watch = job.watch
         self._left(job, gpus)
         if watch is not None:

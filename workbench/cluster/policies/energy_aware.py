@@ -13,34 +13,24 @@ from ..placement import FreeNodesPolicy, WaitingJobs, nodes_of, usable_memory
 from ..policy import ClusterControl
 from ..power import UNIT
 from ..ranking import Ranking
-from ..state import AWAKE, LEAVING, NEVER_S, RUNNING, STANDBY, Gpu, Job, Node
+from ..state import AWAKE, LEAVING, NEVER_S, RUNNING, STANDBY, Gpu, Gpus, Job, Node
 
+# Further tuned constants of `EnergyAwarePolicy`; figures: docs/validation/cluster.md.
 
-@dataclass(frozen=True, slots=True)
-class EnergyAwareParams:
-    """Further tuned constants of `EnergyAwarePolicy`; figures: docs/validation/cluster.md.
-
-    Attributes:
-        slowdown_w: Price of a second by which a job runs longer, in watts. From 75 to 250 W the energy of a
-            run changes by 1 %; the higher price keeps nodes under power limits from slowing jobs.
-        checks: Nodes without a free GPU that are asked for one job at most, which bounds the time that a
-            placement takes on thousands of nodes; on 64 nodes more give the same figures.
-        worth_times: Cost of its moves that emptying a node must save. Any value from 1 to 10 changes the
-            energy by 1 %.
-        movable_times: Cost of a move, in seconds, that a job must still run to be moved. With 3 the energy is
-            1 to 2 % less and more deadlines are missed, as a short job has no time to make up for a move.
-        margin: By how much a predicted excess is raised against deadlines until the job has been measured;
-            without, nothing is gained and three times as many placements are undone.
-    """
-
-    slowdown_w: float = 250.0
-    checks: int = 64
-    worth_times: float = 3.0
-    movable_times: float = 30.0
-    margin: float = 1.6
-
-
-PARAMS = EnergyAwareParams()
+# price of a second by which a job runs longer. From 75 to 250 W the energy of a run changes by 1 %; the
+# higher price keeps nodes under power limits from slowing jobs
+SLOWDOWN_W = 250.0
+# nodes without a free GPU that are asked for one job at most, which bounds the time that a placement takes
+# on thousands of nodes; on 64 nodes more give the same figures
+CHECKS = 64
+# cost of its moves that emptying a node must save. Any value from 1 to 10 changes the energy by 1 %
+WORTH_TIMES = 3.0
+# cost of a move, in seconds, that a job must still run to be moved. With 3 the energy is 1 to 2 % less and
+# more deadlines are missed, as a short job has no time to make up for a move
+MOVABLE_TIMES = 30.0
+# by how much a predicted excess is raised against deadlines until the job has been measured; without,
+# nothing is gained and three times as many placements are undone
+MARGIN = 1.6
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +42,7 @@ class JobEstimate:
     margin: float
     sensitivity: float = 1.0
     avoid: set[Job] = field(default_factory=set)
-    target: tuple[Gpu, ...] = ()
+    target: Gpus = ()
 
 
 class EnergyAwarePolicy(FreeNodesPolicy):
@@ -69,15 +59,14 @@ class EnergyAwarePolicy(FreeNodesPolicy):
             energy under which all their jobs still meet the deadlines.
         sleep_after_s: Time after which empty nodes go to standby.
         name: Name in results.
-        params: The remaining constants.
     """
 
     def __init__(
         self, *, max_jobs: int = 4, load_threshold: float = 1.0, max_excess: float = 0.09,
         busy_excess: float = 0.3, review_s: float | None = 1200.0, capped: bool = False,
-        sleep_after_s: float | None = 60.0, name: str = "workbench", params: EnergyAwareParams = PARAMS,
+        sleep_after_s: float | None = 60.0, name: str = "workbench",
     ) -> None:
-        self.params, self.sleep_after_s, self.name = params, sleep_after_s, name
+        self.sleep_after_s, self.name = sleep_after_s, name
         self.max_jobs, self.limit = max_jobs, round(load_threshold * UNIT)
         self.max_excess, self.busy_excess, self.bound = max_excess, busy_excess, max_excess
         self.review_s, self.capped = review_s, capped
@@ -97,10 +86,10 @@ class EnergyAwarePolicy(FreeNodesPolicy):
     # Events
 
     def arrived(self, job: Job) -> None:
-        job.note = JobEstimate(self.params.margin)
+        job.note = JobEstimate(MARGIN)
         self._schedule(job)
 
-    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def finished(self, job: Job, gpus: Gpus) -> None:
         self._changed(job, gpus)
         if self.waiting:
             self._serve(gpus)
@@ -108,7 +97,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
             self.review_due_s = self.cluster.now_s + self.review_s
             self._review()
 
-    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def stopped(self, job: Job, gpus: Gpus) -> None:
         self._changed(job, gpus)
         target, job.note.target = job.note.target, ()
         self.reserved.difference_update(target)
@@ -164,9 +153,8 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         if draining and not self.draining:
             return None
         best: Sequence[Gpu] | None = None
-        least, now = NEVER_S, self.cluster.now_s
+        checks, least, now = CHECKS, NEVER_S, self.cluster.now_s
         left_s = job.expected_left_s(now) + more_s
-        checks = self.params.checks
         joined: dict[Mix, float | None] = {}
         for bound_j, node in self.ranking.least_first(job, left_s, now, self.limit - job.load, self.memory):
             if bound_j >= least:
@@ -177,7 +165,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
                 if not checks:
                     continue
                 checks -= 1
-            found = self._on_node(job, node, left_s, joined, (least - bound_j) / self.params.slowdown_w)
+            found = self._on_node(job, node, left_s, joined, (least - bound_j) / SLOWDOWN_W)
             if found is not None and found[0] < least:
                 least, best = found
         return best
@@ -213,7 +201,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         shared_s = min(time_s, max(self.ends.get(node, 0.0) - self.cluster.now_s, 0.0))
         energy_j = (node.table[used] - node.power_w) * shared_s
         energy_j += (node.table[count * job.load] - node.standby_w) * (time_s - shared_s)
-        return energy_j + (sum(sums_s) + slow_s * (count > 1)) * self.params.slowdown_w, gpus
+        return energy_j + (sum(sums_s) + slow_s * (count > 1)) * SLOWDOWN_W, gpus
 
     def _joins(self, job: Job, mix: Mix, left_s: float) -> float | None:
         """Expected excess of the mix with the job; None where the mix is too full or the job too slow."""
@@ -307,7 +295,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
             # Cost of a slowdown: the node's other power for longer, and the price of a slower job.
             speed, active = (kind.caps[index].speed, kind.caps[index].active) if index >= 0 else (1.0, 1.0)
             power_w = kind.idle_w - kind.standby_w + active_w * active
-            return (power_w + self.params.slowdown_w * node.seats * (1 - speed)) / speed
+            return (power_w + SLOWDOWN_W * node.seats * (1 - speed)) / speed
 
         allowed = [index for index, cap in enumerate(kind.caps) if cap.speed >= tightest]
         self.cluster.cap(node, min([-1, *allowed], key=cost_w))
@@ -316,7 +304,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
 
     def _review(self) -> None:
         """Move the jobs of the emptiest node, where that saves several times its cost."""
-        now, least_s = self.cluster.now_s, self.params.movable_times * self.move_s
+        now, least_s = self.cluster.now_s, MOVABLE_TIMES * self.move_s
         order = sorted(self.ends, key=lambda node: (node.used, node.index))
         for node in order[: max(len(order) // 2, 1)]:
             residents = node.jobs()
@@ -331,13 +319,13 @@ class EnergyAwarePolicy(FreeNodesPolicy):
                 continue
             saved_j = (node.idle_w - node.standby_w) * (max(left_s[job] for job in moving) - rest_s)
             cost_j = self.move_s * len(moving) * node.power_w
-            if saved_j > self.params.worth_times * cost_j and self._empty(node, moving):
+            if saved_j > WORTH_TIMES * cost_j and self._empty(node, moving):
                 return
 
     def _empty(self, node: Node, moving: list[Job]) -> bool:
         """Stop these jobs to move them, if there is room for all of them on other nodes."""
         self.draining.add(node)
-        targets: dict[Job, tuple[Gpu, ...]] = {}
+        targets: dict[Job, Gpus] = {}
         self.bound = self.max_excess
         for job in sorted(moving, key=lambda job: -job.num_gpus):
             late = job.breaks(self.move_s / job.expected_left_s(self.cluster.now_s), self.cluster.now_s)

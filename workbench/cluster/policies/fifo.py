@@ -6,7 +6,7 @@ import heapq
 
 from ..placement import FreeNodesPolicy
 from ..policy import ClusterControl
-from ..state import Gpu, Job
+from ..state import Gpus, Job
 
 
 class Fifo(FreeNodesPolicy):
@@ -36,7 +36,7 @@ class Fifo(FreeNodesPolicy):
         if queue[0][2] is job:
             self._serve()
 
-    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def finished(self, job: Job, gpus: Gpus) -> None:
         self.free.touched(gpus)
         if self.queue:
             self._serve()

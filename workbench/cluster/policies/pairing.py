@@ -10,7 +10,7 @@ from ..colocation import History
 from ..placement import FreeNodesPolicy, usable_memory
 from ..policy import ClusterControl
 from ..power import UNIT
-from ..state import LEAVING, RUNNING, Gpu, Job
+from ..state import LEAVING, RUNNING, Gpus, Job
 
 
 class Pairing(FreeNodesPolicy):
@@ -47,12 +47,12 @@ class Pairing(FreeNodesPolicy):
         if self.queue[0][2] is job:
             self._serve()
 
-    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def finished(self, job: Job, gpus: Gpus) -> None:
         self._left(job, gpus)
         if self.queue:
             self._serve()
 
-    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def stopped(self, job: Job, gpus: Gpus) -> None:
         self.finished(job, gpus)
         self.arrived(job)
 
@@ -87,7 +87,7 @@ class Pairing(FreeNodesPolicy):
         if mix.size == 2:
             self.history.learn(mix, self.cluster.excess(job))
 
-    def _left(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def _left(self, job: Job, gpus: Gpus) -> None:
         self.alone.get((job.num_gpus, job.profile), {}).pop(job, None)
         if gpus[0].jobs:
             other = gpus[0].jobs[0]

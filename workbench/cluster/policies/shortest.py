@@ -6,7 +6,7 @@ import heapq
 
 from ..placement import FreeNodesPolicy, free_gpus, nodes_of
 from ..policy import ClusterControl
-from ..state import AWAKE, RUNNING, Gpu, Job, Node
+from ..state import AWAKE, RUNNING, Gpu, Gpus, Job, Node
 
 Entry = tuple[float, int, Job]  # order, row in the log, job
 
@@ -38,11 +38,11 @@ class Sjf(FreeNodesPolicy):
         if self._queue(job):
             self._serve_first(job.num_gpus)
 
-    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def finished(self, job: Job, gpus: Gpus) -> None:
         self.free.touched(gpus)
         self._serve()
 
-    def stopped(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def stopped(self, job: Job, gpus: Gpus) -> None:
         self._queue(job)
         self.finished(job, gpus)
 
@@ -88,7 +88,7 @@ class Srtf(Sjf):
         self.claims: dict[Node, tuple[Job, set[Job]]] = {}
         self.free.reserved = self.claims
 
-    def finished(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def finished(self, job: Job, gpus: Gpus) -> None:
         self._free(job, gpus)
         self._serve()
 
@@ -106,7 +106,7 @@ class Srtf(Sjf):
         """Higher is stopped first."""
         return victim.expected_left_s(self.cluster.now_s)
 
-    def _free(self, job: Job, gpus: tuple[Gpu, ...]) -> None:
+    def _free(self, job: Job, gpus: Gpus) -> None:
         """A job has left its GPUs. The job that claimed its node starts when the last victim has left."""
         for node in nodes_of(gpus):
             claim = self.claims.get(node)

@@ -14,12 +14,14 @@ from ...errors import UsageError, check_fields, checked_list
 from ...search.batch_size.history import MOST_RUNS, Evidence, Run, Space
 from ...search.objective import Objective
 
+# power limit, seconds of an epoch and watts of all GPUs, at each limit
+Profile = tuple[tuple[float, float, float], ...]
 PATIENCE_S = 86_400.0  # without a word from another machine; an epoch that takes longer needs more
 ENDED = ("reached", "stopped", "failed", "crashed")
 STATES = ("running", *ENDED, "killed", "interrupted", "withdrawn")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attempt:
     """The stored values of one attempt.
 
@@ -48,7 +50,7 @@ class Attempt:
     energy_j: float = 0.0
     profile_time_s: float = 0.0
     profile_energy_j: float = 0.0
-    profile: tuple[tuple[float, float, float], ...] = ()
+    profile: Profile = ()
     iterations_per_epoch: float | None = None
     metric: float | None = None
     target: float | None = None

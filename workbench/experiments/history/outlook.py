@@ -46,7 +46,7 @@ PAID = pl.Schema({
 })
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Default:
     """A recurrence at the default batch size and the highest power limit: medians of the posterior, whose
     mean a few extreme samples decide, and 90 % of it for the cost (low..high).

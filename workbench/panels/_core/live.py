@@ -32,7 +32,7 @@ import anywidget
 from ...errors import WorkbenchError, describe_error
 from . import theme
 from .jupyter import answer_while_busy, cell_is_running, executed, kernel, unblock
-from .persistent import Displayed, DisplayHandle, widget_bundle
+from .persistent import Bundle, Displayed, DisplayHandle, widget_bundle
 
 STATIC = Path(__file__).parents[1] / "static"
 UNWATCHED_S = 5.0  # between two readings of the source while no view is visible
@@ -61,7 +61,8 @@ export default {
 };
 """
 
-Message = tuple[dict[str, Any], list[bytes]]
+Content = dict[str, Any]  # of a message
+Message = tuple[Content, list[bytes]]
 
 
 @functools.cache
@@ -118,7 +119,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         self._problem = ""
         self._greeted: dict[str, float] = {}  # views, and when
         self._equipped: set[str] = set()  # views that have BokehJS
-        self._sent: dict[str, Any] = {}  # the content that views have
+        self._sent: Content = {}  # the content that views have
         self._read_s = self._heard_s = self._shown_s = time.monotonic()  # the source; a browser; a new view
         self._unasked_s = math.inf  # time of the greeting for a silent view
         self._watched, self._ended = threading.Event(), threading.Event()
@@ -133,7 +134,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     # for subclasses
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Content:
         """The constant facts for a view. Called with the lock held."""
         return {}
 
@@ -147,8 +148,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         """Everything for the first drawing of a view. Called with the lock held."""
         self._heard_s = time.monotonic()
         self.start()
-        with self._report_errors():
-            self.refresh()
+        self._reread()
         content, buffers = self.news(whole=True) or ({}, [])
         return {"theme": theme.VARIABLES, **self.about(), **content}, buffers
 
@@ -187,7 +187,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
     def drain(self) -> None:
         """Read data that would be lost while no view is visible. Called at intervals, with the lock held."""
 
-    def on_message(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: Content) -> None:
         """Handle a message of the front end, on any thread; an exception is shown under the plot."""
 
     def tell(self, **more: Any) -> None:
@@ -225,18 +225,17 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         for each in (self, *self._older):
             super(LivePanel, each).send(content, buffers)
 
-    def _bundle(self) -> dict[str, Any]:
+    def _bundle(self) -> Bundle:
         plain = {"text/plain": self.summary()}
         return plain if self.comm is None else {**plain, **widget_bundle(self.model_id)}
 
     def finish(self) -> None:
         """Put a picture of the present content in the place of its last display, and end the panel."""
-        with self._report_errors():
-            self.refresh()
+        self._reread()
         self.end()
         super().finish()
 
-    def stay(self, bundle: dict[str, Any]) -> None:
+    def stay(self, bundle: Bundle) -> None:
         """Keep the view if widgets are drawn, and store its last picture; else display the picture."""
         if kernel() is None:
             print(bundle["text/plain"])
@@ -292,11 +291,11 @@ class LivePanel(Displayed, anywidget.AnyWidget):
             elif (message := self.changes()) is not None:
                 self._say(*message)
 
-    def _fresh_picture(self) -> dict[str, Any]:
+    def _fresh_picture(self) -> Bundle:
         self.refresh()
         return self._picture()
 
-    def _say(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
+    def _say(self, content: Content, buffers: list[bytes] | None = None) -> None:
         if self._greeted and self.comm is not None:  # else no view can receive it
             self.send(content, buffers)
 
@@ -321,7 +320,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
                 self.report_error("")  # of an earlier request
             self.on_message(kind, content)
 
-    def _greet(self, content: dict[str, Any]) -> None:
+    def _greet(self, content: Content) -> None:
         self.send({"kind": "pong", "n": content.get("n")})
         with self._lock:
             view, now_s = str(content.get("view", "")), time.monotonic()

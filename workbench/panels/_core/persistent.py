@@ -19,6 +19,7 @@ from typing import Any
 from .jupyter import has_widgets, kernel
 from .svg import page
 
+Bundle = dict[str, Any]  # an output for a front end: its content by MIME type
 REST_S = 2.0  # without a change, before the picture is drawn anew
 _CELL = ".jp-OutputArea-child"
 _OURS = f"{_CELL}:has([data-workbench-picture])"
@@ -41,8 +42,8 @@ class DisplayHandle:
         self.asked = asked
         self.picture_id = self.widget_id = ""
         self.draws_widgets = True  # the front end that displays it
-        self._drawn: dict[str, Any] = {}  # the picture, the last time
-        self._widget: dict[str, Any] = {}  # if it is one output with the picture
+        self._drawn: Bundle = {}  # the picture, the last time
+        self._widget: Bundle = {}  # if it is one output with the picture
         self._waiting: threading.Timer | None = None
         self._lock = threading.Lock()
 
@@ -51,7 +52,7 @@ class DisplayHandle:
         """Whether to show a widget."""
         return has_widgets() if self.asked is None else self.asked
 
-    def display(self, picture: dict[str, Any], widget: dict[str, Any]) -> None:
+    def display(self, picture: Bundle, widget: Bundle) -> None:
         """Show both, or the picture alone; does nothing outside of a notebook.
 
         Args:
@@ -80,7 +81,7 @@ class DisplayHandle:
             # The output above has its words already, if only words are shown.
             display({**widget, "text/plain": ""}, raw=True, display_id=self.widget_id)
 
-    def leave(self, picture: dict[str, Any], *, anywhere: bool = False) -> None:
+    def leave(self, picture: Bundle, *, anywhere: bool = False) -> None:
         """Put a last picture in the place of the view; with `anywhere` display it even without one."""
         if kernel() is None:
             return
@@ -99,7 +100,7 @@ class DisplayHandle:
                 display(picture, raw=True)
             self.picture_id = self.widget_id = ""
 
-    def redraw(self, draw: Callable[[], dict[str, Any]]) -> None:
+    def redraw(self, draw: Callable[[], Bundle]) -> None:
         """Draw a changed picture again, if no widget shows the changes."""
         if self.draws_widgets or not (shown := self.picture_id or self.widget_id):
             return
@@ -112,7 +113,7 @@ class DisplayHandle:
         both = self.picture_id and self.widget_id
         update_display(_beside(picture) if both else picture, raw=True, display_id=shown)
 
-    def changed(self, draw: Callable[[], dict[str, Any]]) -> None:
+    def changed(self, draw: Callable[[], Bundle]) -> None:
         """Report a change of the content: its picture, `draw()`, is drawn after a while without changes."""
         if self.picture_id:
             with self._lock:
@@ -122,14 +123,14 @@ class DisplayHandle:
                 self._waiting.daemon = True
                 self._waiting.start()
 
-    def rest(self, draw: Callable[[], dict[str, Any]]) -> None:
+    def rest(self, draw: Callable[[], Bundle]) -> None:
         """Draw the picture now, because nothing will change any more."""
         with self._lock:
             if self._waiting is not None:
                 self._waiting.cancel()
         self._rested(draw)
 
-    def _rested(self, draw: Callable[[], dict[str, Any]]) -> None:
+    def _rested(self, draw: Callable[[], Bundle]) -> None:
         if not (shown := self.picture_id or self.widget_id):
             return
         from IPython.display import update_display
@@ -140,12 +141,12 @@ class DisplayHandle:
             update_display(picture, raw=True, display_id=shown)
 
 
-def _beside(picture: dict[str, Any]) -> dict[str, Any]:
+def _beside(picture: Bundle) -> Bundle:
     """A picture that is hidden while a widget lives below it."""
     return {**picture, "text/html": f'{STYLE}<div data-workbench-picture="">{picture["text/html"]}</div>'}
 
 
-def captioned(picture: str, result: Any, problem: str = "", more: str = "") -> dict[str, Any]:
+def captioned(picture: str, result: Any, problem: str = "", more: str = "") -> Bundle:
     """The bundle of a result with its picture.
 
     Args:
@@ -157,7 +158,7 @@ def captioned(picture: str, result: Any, problem: str = "", more: str = "") -> d
     picture = _line(problem) + picture
     if isinstance(result, str):
         more = f"<details><summary>details</summary>{more}</details>" if more else ""
-        bundle: dict[str, Any] = {"text/plain": result, "text/html": _line(result) + picture + more}
+        bundle: Bundle = {"text/plain": result, "text/html": _line(result) + picture + more}
     else:
         bundle = result.bundle(picture, more)
     return {**bundle, "text/plain": "\n".join(filter(None, (bundle["text/plain"], problem)))}
@@ -175,7 +176,7 @@ def _line(plain: str) -> str:
     return f'<div style="font-size:13px;line-height:1.5;margin:2px 0 4px">{body}</div>\n' if body else ""
 
 
-def widget_bundle(model_id: str) -> dict[str, Any]:
+def widget_bundle(model_id: str) -> Bundle:
     """The bundle that displays a widget's view."""
     view = {"version_major": 2, "version_minor": 1, "model_id": model_id}
     return {"application/vnd.jupyter.widget-view+json": view}
@@ -204,12 +205,16 @@ class Displayed:
     def refresh(self) -> Any:
         """Read new data."""
 
+    def _reread(self) -> None:
+        """Read new data; an error is shown under the plot."""
+        with self._report_errors():
+            self.refresh()
+
     def show(self) -> None:
         """Display it, as a widget if the front end draws one; does nothing outside of a notebook."""
         if kernel() is None:
             return
-        with self._report_errors():
-            self.refresh()
+        self._reread()
         self._shown.display(self._picture(), self._bundle())
 
     def finish(self) -> None:
@@ -219,22 +224,21 @@ class Displayed:
     def _ipython_display_(self) -> None:
         self.show() if kernel() is not None else print(self.summary())
 
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        with self._report_errors():
-            self.refresh()
+    def _repr_mimebundle_(self, **options: Any) -> Bundle:
+        self._reread()
         return {**self._picture(), **self._bundle()} if self._shown.widget else self._picture()
 
     def __repr__(self) -> str:
         return self.summary()
 
-    def _bundle(self) -> dict[str, Any]:
+    def _bundle(self) -> Bundle:
         """The live view's bundle, if there is one."""
         return {}
 
     def _report_errors(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def _picture(self) -> dict[str, Any]:
+    def _picture(self) -> Bundle:
         return {"text/html": self.html(), "text/plain": self.summary()}
 
     def _picture_later(self) -> None:

@@ -38,6 +38,7 @@ LETTER, CHARACTERS = 6.2, 112  # width of a letter; letters that fit into one li
 
 Span = tuple[float, float]
 Values = Iterable[Any]  # numbers; None or NaN if missing
+Described = dict[str, Any]  # a frame or a layer, for a browser
 Hover = Mapping[str, Any]  # tooltips: a text by heading, for a line one per point
 
 
@@ -139,7 +140,7 @@ class Picture:
             f'font-family="system-ui, sans-serif"><title>{text}</title>{"".join(self._parts)}</svg>'
         )
 
-    def described(self) -> list[list[dict[str, Any]]]:
+    def described(self) -> list[list[Described]]:
         """The frames of each `row` for a browser."""
         return [[frame.described() for frame in row] for row in self._rows]
 
@@ -205,8 +206,8 @@ class Frame:
     ) -> None:
         self.picture, self.top, self.height, self.x_span, self.y_span = picture, top, height, x_span, y_span
         self.left, self.right, self.bottom = left, right, top + height
-        self._about: dict[str, Any] = {"title": "", "label": "", "left": {}, "below": 6}
-        self._layers: list[tuple[dict[str, Any], dict[str, Values]]] = []
+        self._about: Described = {"title": "", "label": "", "left": {}, "below": 6}
+        self._layers: list[tuple[Described, dict[str, Values]]] = []
         self._taken: list[tuple[float, float, float, float]] = []  # pixels that no name may cover
 
     def x(self, value: float) -> float:
@@ -221,9 +222,9 @@ class Frame:
         """Whether a place, or a value on the x axis, is in the frame."""
         return _within(x, self.x_span) and (y is None or _within(y, self.y_span))
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> Described:
         """The frame for a browser: its axes, and its layers as columns; equal styles form one layer."""
-        layers: dict[str, dict[str, Any]] = {}
+        layers: dict[str, Described] = {}
         for style, rows in self._layers:
             known = layers.setdefault(repr(style), {**style, "rows": {name: [] for name in rows}})["rows"]
             for name, values in rows.items():
@@ -236,7 +237,7 @@ class Frame:
         return {**axes, **size, "layers": list(layers.values())}
 
     def _layer(
-        self, kind: str, row: dict[str, Any], pen: Pen, hover: Hover | None = None, **style: Any
+        self, kind: str, row: Described, pen: Pen, hover: Hover | None = None, **style: Any
     ) -> None:
         row = row | {f"hover{n}": texts for n, texts in enumerate((hover or {}).values())}
         style = {"kind": kind, **pen._asdict(), "hover": list(hover or ()), **style}

@@ -9,30 +9,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 BINS = 40  # of one period
 
-
-@dataclass(frozen=True, slots=True)
-class AlignmentParams:
-    """Tuned constants of the alignment, set manually, scored by the true starts of recorded trainings."""
-
-    stretch: float = 0.15  # largest relative difference of an iteration from its neighbours' length
-    leap: float = 1.0  # cost of an omitted interval, in matches: it is worthwhile from two matches on
-    late: float = 1.6  # a longer iteration (in usual lengths) counts as an iteration and a pause
-    least_iterations: int = 3
-    # new readings per period from which on each iteration is recognised separately
-    clear_readings: float = 8.0
-    most_together: int = 11  # iterations that are recognised as one if there are fewer readings
-    follow: float = 0.15  # weight of an iteration's length in the expected length of its successor
-
-
-PARAMS = AlignmentParams()
+# Tuned constants of the alignment, set manually, scored by the true starts of recorded trainings.
+STRETCH = 0.15  # largest relative difference of an iteration from its neighbours' length
+LEAP = 1.0  # cost of an omitted interval, in matches: it is worthwhile from two matches on
+LATE = 1.6  # a longer iteration (in usual lengths) counts as an iteration and a pause
+LEAST_ITERATIONS = 3
+# new readings per period from which on each iteration is recognised separately
+CLEAR_READINGS = 8.0
+MOST_TOGETHER = 11  # iterations that are recognised as one if there are fewer readings
+FOLLOW = 0.15  # weight of an iteration's length in the expected length of its successor
 
 
 def area_below(times_s: Array, values: Array) -> Array:
@@ -41,7 +33,7 @@ def area_below(times_s: Array, values: Array) -> Array:
     return np.concatenate([[0.0], np.cumsum(steps)]) if len(times_s) else np.empty(0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BinnedSignal:
     """A signal in bins of equal width; `known` is False where the trace has a gap."""
 
@@ -53,7 +45,7 @@ class BinnedSignal:
     together: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Alignment:
     """Start and end of each iteration, and their match with one shape (sum of correlations)."""
 
@@ -79,12 +71,12 @@ def align(times_s: Array, values: Array, seconds: float, phase_s: float) -> Alig
     if shape is None:
         return empty
     rows, _ = _chain(*_matches(grid, shape), seconds)
-    if len(rows) < PARAMS.least_iterations:
+    if len(rows) < LEAST_ITERATIONS:
         return empty
     # Of aligned iterations: sharper than the shape of a few evenly spaced ones.
     shape = _median_shape(grid, _anchored(rows, phase_s, seconds))
     rows, total = _chain(*_matches(grid, shape), seconds)
-    if len(rows) < PARAMS.least_iterations:
+    if len(rows) < LEAST_ITERATIONS:
         return empty
     starts, ends = _spans(_sharpened(rows, grid, shape), grid, shape, seconds)
     same = _alike(starts, ends, times_s, values, grid.together)
@@ -123,9 +115,9 @@ def _together(times_s: Array, values: Array, seconds: float) -> int:
         if long_s < 3.0 * short_s:
             new_s = max(new_s, float(usual_s))
     each = seconds / new_s
-    if each >= PARAMS.clear_readings:
+    if each >= CLEAR_READINGS:
         return 1
-    return min(2 * math.ceil(0.5 * (PARAMS.clear_readings / max(each, 0.5)) ** 2) + 1, PARAMS.most_together)
+    return min(2 * math.ceil(0.5 * (CLEAR_READINGS / max(each, 0.5)) ** 2) + 1, MOST_TOGETHER)
 
 
 def _first_shape(grid: BinnedSignal, phase_s: float) -> Array | None:
@@ -136,7 +128,7 @@ def _first_shape(grid: BinnedSignal, phase_s: float) -> Array | None:
     near = slice(offset % BINS + first * BINS, offset % BINS + min(first + 5, periods) * BINS)
     whole, known = (each[near].reshape(-1, BINS) for each in (grid.values, grid.known))
     clear = np.flatnonzero(known.all(axis=1))
-    return np.asarray(np.median(whole[clear], axis=0)) if len(clear) else None
+    return np.median(whole[clear], axis=0) if len(clear) else None
 
 
 def _matches(grid: BinnedSignal, shape: Array) -> tuple[list[float], list[float]]:
@@ -200,7 +192,7 @@ def _combed(score: Array, together: int) -> Array:
 
 
 def _moving(values: Array) -> Array:
-    total: Array = np.concatenate([[0.0], np.cumsum(values)])
+    total = np.concatenate([[0.0], np.cumsum(values)])
     return total[BINS:] - total[:-BINS]
 
 
@@ -209,21 +201,20 @@ def _chain(at_s: list[float], score: list[float], seconds: float) -> tuple[list[
     count = len(at_s)
     best, back, local = [0.0] * count, [-1] * count, [seconds] * count
     nearest, reached, leap, leap_from = 0, 0, -np.inf, -1
-    stretch, follow = PARAMS.stretch, PARAMS.follow
     for i in range(count):
         value, source, length = 0.0, -1, seconds
-        while at_s[reached] < at_s[i] - (1 + stretch) * seconds:
+        while at_s[reached] < at_s[i] - (1 + STRETCH) * seconds:
             if best[reached] > leap:
                 leap, leap_from = best[reached], reached
             reached += 1
-        if leap - PARAMS.leap > value:
-            value, source, length = leap - PARAMS.leap, leap_from, local[leap_from]
-        while at_s[nearest] < at_s[i] - PARAMS.late * seconds:
+        if leap - LEAP > value:
+            value, source, length = leap - LEAP, leap_from, local[leap_from]
+        while at_s[nearest] < at_s[i] - LATE * seconds:
             nearest += 1
         for j in range(nearest, i):
-            if abs((at_s[i] - at_s[j]) / local[j] - 1.0) <= stretch and best[j] > value:
+            if abs((at_s[i] - at_s[j]) / local[j] - 1.0) <= STRETCH and best[j] > value:
                 value, source = best[j], j
-                length = (1 - follow) * local[j] + follow * (at_s[i] - at_s[j])
+                length = (1 - FOLLOW) * local[j] + FOLLOW * (at_s[i] - at_s[j])
                 length = min(max(length, 0.7 * seconds), 1.4 * seconds)
         best[i], back[i], local[i] = value + score[i], source, length
     if not count:
@@ -247,7 +238,7 @@ def _anchored(row: list[float], phase_s: float, seconds: float) -> list[float]:
 def _median_shape(grid: BinnedSignal, starts_s: list[float]) -> Array:
     first = np.rint((np.array(starts_s) - grid.start_s) / grid.step_s).astype(int)
     first = first[(first >= 0) & (first + BINS <= len(grid.values))]
-    return np.asarray(np.median(grid.values[first[:, None] + np.arange(BINS)], axis=0))
+    return np.median(grid.values[first[:, None] + np.arange(BINS)], axis=0)
 
 
 def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float]:
@@ -273,13 +264,13 @@ def _sharpened(row: list[float], grid: BinnedSignal, shape: Array) -> list[float
     peak = whole & (best > 0) & (best < 2 * reach) & (score[lines, best] > 0.5)
     fine = _vertex(*(score[lines, np.clip(best + by, 0, 2 * reach)] for by in (-1, 0, 1)))
     moved = grid.start_s + grid.step_s * (first + shifts[best] + fine)
-    return np.where(peak, moved, np.array(row)).tolist()  # type: ignore[no-any-return]
+    return np.where(peak, moved, np.array(row)).tolist()
 
 
 def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -> tuple[Array, Array]:
     """Starts and ends (s) from a sequence of starts; a late one follows a pause or a missed match."""
     lengths = np.diff(row)
-    close = lengths[lengths < (1 + PARAMS.stretch) * seconds]
+    close = lengths[lengths < (1 + STRETCH) * seconds]
     usual = float(np.median(close)) if len(close) else seconds
     end_s = grid.start_s + grid.step_s * len(grid.values)
     score = _correlation(grid, shape)
@@ -288,12 +279,12 @@ def _spans(row: list[float], grid: BinnedSignal, shape: Array, seconds: float) -
         parts = max(round(apart_s / usual), 1)
         inside = at + apart_s / parts * np.arange(1, parts)
         index = np.rint((inside - grid.start_s) / grid.step_s).astype(int)
-        even = abs(apart_s / parts - usual) < PARAMS.stretch * usual
+        even = abs(apart_s / parts - usual) < STRETCH * usual
         matched = np.all(score[np.clip(index, 0, len(score) - 1)] > 0.15)
         borders += [at, *(inside.tolist() if even and matched else [])]
     starts = np.array(borders)
     apart = np.append(np.diff(starts), np.inf)
-    ends = starts + np.where(apart <= PARAMS.late * usual, apart, usual)
+    ends = starts + np.where(apart <= LATE * usual, apart, usual)
     whole = ends <= end_s + 0.1 * usual
     return starts[whole], np.minimum(ends[whole], end_s)
 
@@ -310,4 +301,4 @@ def _alike(starts_s: Array, ends_s: Array, times_s: Array, values: Array, togeth
         level = np.convolve(level, row, "same") / np.convolve(np.ones(len(level)), row, "same")
     usual = float(np.median(level))
     spread = 1.4826 * float(np.median(np.abs(level - usual)))
-    return np.asarray(np.abs(level - usual) <= max(5.0 * spread, 0.12 * abs(usual)))
+    return np.abs(level - usual) <= max(5.0 * spread, 0.12 * abs(usual))

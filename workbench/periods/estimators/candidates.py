@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from scipy.fft import next_fast_len, rfft
@@ -13,24 +12,19 @@ from scipy.fft import next_fast_len, rfft
 from .correlation import CorrelationLevel, between, key_maxima, parabola, pyramids
 from .signals import Pauses, Signal, SignalGrid
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
+
+# Tuned constants of proposals, set manually; `tools.fit_period_ranker` must follow their changes.
+MOST_CANDIDATES = 22
+SAME_SHARE = 0.035  # periods closer than this share are the same
+# the first key maxima above these shares of the highest are proposed, and the highest
+MAXIMA_HEIGHTS = (0.9, 0.6)
+SPECTRAL_PEAKS = 5
+
+Proposed = tuple[float, float, float, float]  # the fields of `Candidate`
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateParams:
-    """Tuned constants of proposals, set manually; `tools.fit_period_ranker` must follow their changes."""
-
-    most: int = 22
-    merge: float = 0.035  # periods closer than this share are the same
-    # the first key maxima above these shares of the highest are proposed, and the highest
-    heights: tuple[float, ...] = (0.9, 0.6)
-    spectral_peaks: int = 5
-
-
-PARAMS = CandidateParams()
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SignalView:
     """A signal with its correlations and spectra."""
 
@@ -118,7 +112,7 @@ class LevelBank:
         return np.maximum.reduceat(self.values, np.column_stack([first, end]).ravel())[::2]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
     """A period (s), its `votes` by correlation windows, their best NSDF `clarity`, its spectral `peak`."""
 
@@ -183,7 +177,7 @@ def _hann(size: int) -> Array:
 
 
 def propose(grid: SignalGrid, views: list[SignalView]) -> list[Candidate]:
-    """At most `MOST` candidates, the most voted first."""
+    """At most `MOST_CANDIDATES` candidates, the most voted first."""
     longest_s = grid.seconds / 2.2
     moving = [view for view in views if view.signal.sd > 0]
     proposed = _from_levels(moving, longest_s)  # period, votes, clarity, spectral
@@ -197,16 +191,16 @@ def _doubled(found: list[Candidate], view: SignalView, longest_s: float) -> list
     more: list[Candidate] = []
     for one in found[:6]:
         twice_s = 2 * one.period_s
-        near = any(abs(np.log(twice_s / other.period_s)) < PARAMS.merge for other in found + more)
+        near = any(abs(np.log(twice_s / other.period_s)) < SAME_SHARE for other in found + more)
         if twice_s > longest_s or near:
             continue
         place_s, value = view.levels[view.level_for(twice_s, 4)].near(twice_s, 0.03)
         if np.isfinite(value) and value > 0.1:
             more.append(Candidate(place_s, 0.1, value, 0.0))
-    return (found + more)[: PARAMS.most]
+    return (found + more)[:MOST_CANDIDATES]
 
 
-def _from_levels(views: Sequence[SignalView], longest_s: float) -> list[tuple[float, float, float, float]]:
+def _from_levels(views: Sequence[SignalView], longest_s: float) -> list[Proposed]:
     found = []
     for view in views:
         for level in view.levels:
@@ -217,13 +211,13 @@ def _from_levels(views: Sequence[SignalView], longest_s: float) -> list[tuple[fl
                 top = float(values[peaks].max(initial=0.0))
                 if top < 0.08:
                     continue
-                above = [int(peaks[values[peaks] >= share * top][0]) for share in (*PARAMS.heights, 1.0)]
+                above = [int(peaks[values[peaks] >= share * top][0]) for share in (*MAXIMA_HEIGHTS, 1.0)]
                 for place, value in (parabola(values, k) for k in dict.fromkeys(above)):
                     found.append((place * level.step_s, 1.0, value, 0.0))
     return found
 
 
-def _from_spectrum(view: SignalView, longest_s: float) -> list[tuple[float, float, float, float]]:
+def _from_spectrum(view: SignalView, longest_s: float) -> list[Proposed]:
     from scipy.signal import find_peaks  # the ranker's library loads most of it anyway
 
     amplitude, width = view.spectrum, view.spectrum_hz
@@ -234,20 +228,20 @@ def _from_spectrum(view: SignalView, longest_s: float) -> list[tuple[float, floa
     peaks = find_peaks(amplitude[low - 1 : high + 1])[0] + low - 1
     if len(peaks) == 0:
         return []
-    order = peaks[np.argsort(amplitude[peaks])[::-1][: PARAMS.spectral_peaks]]
+    order = peaks[np.argsort(amplitude[peaks])[::-1][:SPECTRAL_PEAKS]]
     top = float(amplitude[order[0]])
     places = [1 / (parabola(amplitude, int(k))[0] * width) for k in order]
     return [(at, 0.6, 0.0, float(amplitude[k]) / top) for at, k in zip(places, order, strict=True)]
 
 
-def _merge(proposed: list[tuple[float, float, float, float]]) -> list[Candidate]:
-    """Proposals nearer than `MERGE` become one, at their weighted mean."""
+def _merge(proposed: list[Proposed]) -> list[Candidate]:
+    """Proposals nearer than `SAME_SHARE` become one, at their weighted mean."""
     if not proposed:
         return []
     proposed = sorted(proposed)
     firsts, first_s, last_s = [0], proposed[0][0], proposed[0][0]
     for number, (period_s, *_) in enumerate(proposed):
-        if period_s > min(last_s * (1 + PARAMS.merge / 2), first_s * (1 + 2 * PARAMS.merge)):
+        if period_s > min(last_s * (1 + SAME_SHARE / 2), first_s * (1 + 2 * SAME_SHARE)):
             firsts.append(number)
             first_s = period_s
         last_s = period_s
@@ -258,7 +252,7 @@ def _merge(proposed: list[tuple[float, float, float, float]]) -> list[Candidate]
     clarity, peak = np.maximum.reduceat(table[:, 2:], firsts).T
     found = [Candidate(*row) for row in np.column_stack([periods_s, votes, clarity, peak]).tolist()]
     found.sort(key=lambda one: -one.votes - one.peak)
-    return found[: PARAMS.most]
+    return found[:MOST_CANDIDATES]
 
 
 def refine(view: SignalView, period_s: float) -> float:

@@ -12,28 +12,19 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
+
+# Tuned constants of the correlations, set manually; `tools.fit_period_ranker` must follow their changes.
+WINDOW_POINTS = 2048  # per window; longer ones are thinned by bin means
+SEGMENTS = 8  # windows per level, spread over the trace
+LEAST_POINTS = 24  # in the shortest window
 
 
-@dataclass(frozen=True, slots=True)
-class CorrelationParams:
-    """Tuned constants of the correlations, set manually; `tools.fit_period_ranker` must follow their changes.
-    """
-
-    points: int = 2048  # per window; longer ones are thinned by bin means
-    segments: int = 8  # windows per level, spread over the trace
-    least_points: int = 24  # in the shortest window
-
-
-PARAMS = CorrelationParams()
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CorrelationLevel:
     """The averaged NSDF of one window length: `values[k]` belongs to the lag k * step_s."""
 
@@ -97,12 +88,12 @@ def pyramids(
     found: list[list[CorrelationLevel]] = [[] for _ in values]
     length, active = values.shape[1], list(range(len(values)))
     while active:
-        thin = max(1, -(-length // PARAMS.points))
+        thin = max(1, -(-length // WINDOW_POINTS))
         levels = _level(values[active], weights, step_s, length, thin)
         for number, level in zip(active, levels, strict=True):
             found[number].append(level)
         length //= 2
-        longest_s = length * step_s if length >= PARAMS.least_points else -1.0
+        longest_s = length * step_s if length >= LEAST_POINTS else -1.0
         active = [number for number in active if longest_s >= shortest_windows_s[number]]
     return found
 
@@ -111,8 +102,8 @@ def _level(values: Array, weights: Array, step_s: float, length: int, thin: int)
     size = length // thin
     count = values.shape[1] // length
     picked = np.arange(count)
-    if count > PARAMS.segments:
-        picked = np.linspace(0, count - 1, PARAMS.segments).astype(int)
+    if count > SEGMENTS:
+        picked = np.linspace(0, count - 1, SEGMENTS).astype(int)
     # The last window ends with the trace, so that the newest readings are always included.
     offset = values.shape[1] - count * length
     rows = values[:, offset:].reshape(len(values), count, length)[:, picked, : size * thin]
@@ -129,9 +120,9 @@ def between(values: Array, weights: Array, step_s: float, pieces: Sequence[slice
         step_s: Step of the grid.
         pieces: The pieces.
     """
-    pieces = sorted(pieces, key=lambda piece: piece.start - piece.stop)[: 2 * PARAMS.segments]
+    pieces = sorted(pieces, key=lambda piece: piece.start - piece.stop)[: 2 * SEGMENTS]
     longest = pieces[0].stop - pieces[0].start
-    thin = max(1, -(-longest // PARAMS.points))
+    thin = max(1, -(-longest // WINDOW_POINTS))
     size = longest // thin * thin
     rows, w = np.zeros((len(pieces), size)), np.zeros((len(pieces), size))
     for k, piece in enumerate(pieces):

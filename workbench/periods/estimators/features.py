@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .candidates import Candidate, LevelBank, SignalView, propose, refine, signal_views, view_between
 from .shapes import SHAPE_NAMES, shape_table
-from .signals import PARAMS as SIGNAL_PARAMS
-from .signals import Pauses, SignalGrid, pauses
+from .signals import LEAST_REFRESHES, Pauses, SignalGrid, pauses
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 LAGS = (0.2, 0.25, 1 / 3, 0.4, 0.5, 0.6, 2 / 3, 0.75, 0.8, 4 / 3, 1.5, 5 / 3)
 MULTIPLES = (1, 2, 3, 4, 5, 6)
 PARTS = (2, 3, 4, 5, 6, 8)
@@ -131,7 +128,7 @@ def _jumps(view: SignalView | None, step_s: float) -> float:
     if view is None or view.signal.sd <= 0:
         return float("nan")
     values = view.signal.values
-    every = round(view.signal.shortest_s / SIGNAL_PARAMS.refreshes / step_s)
+    every = round(view.signal.shortest_s / LEAST_REFRESHES / step_s)
     every = min(max(every, 1), len(values) - 1)
     return float(np.mean((values[every:] - values[:-every]) ** 2) / (2 * view.signal.sd**2))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.fft import irfft, rfft
@@ -11,22 +10,15 @@ from scipy.fft import irfft, rfft
 from .shapes import fold, folded
 from .signals import Signal
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
+
+# Tuned constants of precise periods, set manually; `benchmarks.periods` scores the stated errors.
+PRECISE_BINS = 48  # per period
+MOST_CHUNKS = 40
+FINE_BINS = 8  # phase bins between phase bins, by interpolation of the correlation
 
 
-@dataclass(frozen=True, slots=True)
-class PrecisePeriodParams:
-    """Tuned constants of precise periods, set manually; `benchmarks.periods` scores the stated errors."""
-
-    bins: int = 48  # per period
-    most_chunks: int = 40
-    fine: int = 8  # phase bins between phase bins, by interpolation of the correlation
-
-
-PARAMS = PrecisePeriodParams()
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Precise:
     """A period in seconds, made precise by folding the trace in chunks."""
 
@@ -52,10 +44,10 @@ def precise(signal: Signal, step_s: float, period_s: float) -> Precise:
     """A period (s) known to a few per cent, made precise: chunks phase-locked to their neighbours."""
     count = len(signal.values)
     per_chunk = max(3 * period_s / step_s, 24.0)  # steps
-    number = int(np.clip(count / per_chunk, 1, PARAMS.most_chunks))
+    number = int(np.clip(count / per_chunk, 1, MOST_CHUNKS))
     length = int(min(count, max(per_chunk, min(count / number, 8 * period_s / step_s))))
     starts = np.unique(np.linspace(0, count - length, number).astype(int))
-    bins = int(np.clip(3 * period_s / step_s, 8, PARAMS.bins))
+    bins = int(np.clip(3 * period_s / step_s, 8, PRECISE_BINS))
     one = np.zeros(len(starts), dtype=int)
     folds = fold(starts, one + length, one, step_s / np.array([period_s]), np.array([bins]))
     shapes, shares = folded(signal.values[None], signal.weights, folds)
@@ -94,7 +86,7 @@ def _shifts(table: Array) -> tuple[Array, Array]:
     transformed = rfft(table, axis=1)
     bins = table.shape[1]
     product = transformed[1:] * transformed[:-1].conj()
-    fine = irfft(product, bins * PARAMS.fine, axis=1) * PARAMS.fine
+    fine = irfft(product, bins * FINE_BINS, axis=1) * FINE_BINS
     k = np.argmax(fine, axis=1)
     norm = np.sqrt((table[1:] ** 2).sum(axis=1) * (table[:-1] ** 2).sum(axis=1)) + 1e-12
     rows = np.arange(len(fine))
@@ -102,7 +94,7 @@ def _shifts(table: Array) -> tuple[Array, Array]:
     a, b, c = fine[rows, k - 1], fine[rows, k], fine[rows, (k + 1) % fine.shape[1]]
     bend = a - 2 * b + c
     place = k + np.where(bend < 0, 0.5 * (a - c) / np.where(bend < 0, bend, 1.0), 0.0)
-    shift = place / (bins * PARAMS.fine)
+    shift = place / (bins * FINE_BINS)
     return (shift + 0.5) % 1.0 - 0.5, agreement
 
 

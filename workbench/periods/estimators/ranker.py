@@ -22,24 +22,17 @@ import numpy as np
 from ...errors import WorkbenchError
 from .features import NAMES
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 FILE = "ranker.json.gz"
 REMEDY = "run `python -m tools.fit_period_ranker` to create it"
 ERROR = "error"
 ALONE, BESIDE = ("iteration_alone", "level_alone"), ("iteration_beside", "level_beside")
 ROLES = ("iteration", "level", "cycle")
 
-
-@dataclass(frozen=True, slots=True)
-class RankerParams:
-    """Tuned constants of rivals; `tools.fit_period_ranker` trains with them, and again when they change."""
-
-    most_ratio: float = 64.0  # largest ratio of two periods in the features
-    neighbour: float = 1.2  # ratio of two periods below which they are neighbours, neither longer nor shorter
-
-
-PARAMS = RankerParams()
-NEIGHBOUR = float(np.log(PARAMS.neighbour))
+# Tuned constants of rivals; `tools.fit_period_ranker` trains with them, and again when they change.
+MOST_RATIO = 64.0  # largest ratio of two periods in the features
+NEIGHBOUR_RATIO = 1.2  # ratio of two periods below which they are neighbours, neither longer nor shorter
+NEIGHBOUR = float(np.log(NEIGHBOUR_RATIO))
 
 
 class Roles(NamedTuple):
@@ -62,7 +55,7 @@ class Roles(NamedTuple):
         return float((self.iteration if name == "iteration" else self.cycle)[k])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ranker:
     """Eight boosters, the feature columns (k,) of the first two stages, and the tables that map scores to
     probabilities.
@@ -95,7 +88,7 @@ class Ranker:
         return ninety * 1.96 / 1.645  # the quantiles of a normal distribution
 
     def _predict(self, name: str, features: Array) -> Array:
-        return np.asarray(self.boosters[name].predict(features, num_threads=1))
+        return self.boosters[name].predict(features, num_threads=1)
 
 
 def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:
@@ -113,9 +106,9 @@ def rivals(periods_s: Array, iteration: Array, level: Array) -> Array:
         best = np.argmax(np.where(longer, level, -1.0), axis=1)
         other = np.argmax(np.where(longer, iteration, -1.0), axis=1)
         ratio, other_ratio = np.exp(apart[rows, best]), np.exp(apart[rows, other])
-        columns += [level[best] + none, iteration[best] + none, np.minimum(ratio, PARAMS.most_ratio) + none,
+        columns += [level[best] + none, iteration[best] + none, np.minimum(ratio, MOST_RATIO) + none,
                     np.abs(ratio - np.round(ratio)) + none, iteration[other] + none,
-                    np.minimum(other_ratio, PARAMS.most_ratio) + none]
+                    np.minimum(other_ratio, MOST_RATIO) + none]
     near = (np.abs(distance) < NEIGHBOUR) & (rows != rows[:, None])
     none = np.where(near.any(axis=1), 0.0, np.nan)
     best = np.argmax(np.where(near, iteration, -1.0), axis=1)

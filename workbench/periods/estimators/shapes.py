@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .signals import Signal, begins
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
-
-@dataclass(frozen=True, slots=True)
-class ShapeParams:
-    """Tuned constants of mean shapes, set manually; `tools.fit_period_ranker` must follow their changes."""
-
-    chunk_periods: int = 10  # overlaid
-    chunks: int = 3  # spread over the trace
-
-
-PARAMS = ShapeParams()
+# Tuned constants of mean shapes, set manually; `tools.fit_period_ranker` must follow their changes.
+CHUNK_PERIODS = 10  # overlaid
+CHUNKS = 3  # spread over the trace
 SHAPE_NAMES = ("ev", "ev_least", "least", "most", "place_low", "place_high", "place_middle", "low_share",
                "low_run", "high_run", "bumps", "bump_spread", "depth")
 LEAST_BINS, MOST_BINS, LEAST_STEPS = 8, 32, 16
@@ -116,9 +108,9 @@ def shape_table(signals: Sequence[Signal], step_s: float, periods_s: Array) -> A
 def _chunks(count: int, step_s: float, periods_s: Array) -> Folds:
     """Pieces of some periods at the start, in the middle and at the end of so many steps."""
     bins = np.clip(2 * periods_s / step_s, LEAST_BINS, MOST_BINS).astype(np.int64)
-    lengths = np.maximum((PARAMS.chunk_periods * periods_s / step_s).astype(np.int64), LEAST_STEPS)
+    lengths = np.maximum((CHUNK_PERIODS * periods_s / step_s).astype(np.int64), LEAST_STEPS)
     lengths = np.minimum(lengths, count)
-    spread = np.linspace(0, count - lengths, PARAMS.chunks, axis=1).astype(np.int64)  # (periods, chunks)
+    spread = np.linspace(0, count - lengths, CHUNKS, axis=1).astype(np.int64)  # (periods, chunks)
     owner, place = np.nonzero(np.column_stack([np.full(len(bins), True), np.diff(spread) > 0]))
     return fold(spread[owner, place], lengths[owner], owner, step_s / periods_s, bins)
 

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
+
+# Tuned constants of the even grid, set manually; `tools.fit_period_ranker` must follow their changes.
+
+# a period must include so many refreshes of its signal (a sampling theorem with a margin)
+LEAST_REFRESHES = 2.2
+LONG_GAP_STEPS = 4.0  # longer gaps are masked, shorter ones are bridged
 
 
-@dataclass(frozen=True, slots=True)
-class SignalParams:
-    """Tuned constants of the even grid, set manually; `tools.fit_period_ranker` must follow their changes."""
-
-    # a period must include so many refreshes of its signal (a sampling theorem with a margin)
-    refreshes: float = 2.2
-    long_gap_steps: float = 4.0  # longer gaps are masked, shorter ones are bridged
-
-
-PARAMS = SignalParams()
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Signal:
     """One reading on an even grid."""
 
@@ -36,7 +29,7 @@ class Signal:
     high: float  # the 97 % quantile, likewise
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SignalGrid:
     """All signals of a trace at one step."""
 
@@ -90,7 +83,7 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
     at = np.arange(count)
     weights = np.ones(count)
     holes = np.diff(filled)
-    for hole in np.flatnonzero(holes > max(PARAMS.long_gap_steps, 1 + 3 * poll_s / step_s)):
+    for hole in np.flatnonzero(holes > max(LONG_GAP_STEPS, 1 + 3 * poll_s / step_s)):
         weights[filled[hole] + 1 : filled[hole + 1]] = 0
     known = weights > 0
     signals = []
@@ -100,13 +93,13 @@ def on_grid(time_s: Array, columns: dict[str, Array]) -> SignalGrid:
         centre = float((even * weights).sum() / weights.sum())
         even = (even - centre) * weights
         low, high = np.quantile(even[known], [0.03, 0.97])
-        shortest_s = PARAMS.refreshes * max(own_s[name], poll_s)
+        shortest_s = LEAST_REFRESHES * max(own_s[name], poll_s)
         sd = float(np.sqrt((even**2).sum() / weights.sum()))
         signals.append(Signal(name, even, weights, shortest_s, sd, centre, float(low), float(high)))
     return SignalGrid(float(time_s[0]), step_s, tuple(signals), poll_s, refresh)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pauses:
     """Pauses of the GPU between intervals of work (`pieces`, slices of the grid). Each piece restarts the
     period. Includes the median lengths of pauses and pieces.

@@ -7,13 +7,12 @@ Readings at equal intervals `pace_s` cannot separate frequency f from k / pace_s
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from ..harmonics import nearest, resolved
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 SLOW_S = 0.9  # interval from which on most trainings' iterations are too fast for two readings
 ODDS = math.log(1000.0)  # by which the period must fit better than a faster one

@@ -8,8 +8,7 @@ not a true period. If the sensor is slow, the energy counter, which counts every
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,23 +16,16 @@ from ...records import Periods
 from ..detect import SUSPECTED, confirmed
 from ..harmonics import STEPS, amplitudes, fit, nearest, resolved, waves
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
+# Tuned constants, set manually; `benchmarks.tracking` and `benchmarks.periods` score accepted periods.
 
-@dataclass(frozen=True, slots=True)
-class AliasingParams:
-    """Tuned constants, set manually; `benchmarks.tracking` and `benchmarks.periods` score accepted periods.
-    """
-
-    # share of a period that second evidence must show. Energy counter: share of the swing (about all for a
-    # true period, a tenth for a beat with an iteration shorter than its step). Other pace: share of the
-    # explained variance
-    stays: float = 0.6
-    weak: float = 0.05  # relative swing that is no evidence
-    jumps: float = 1.5  # ratio of differences between readings that shows a moved beat
-
-
-PARAMS = AliasingParams()
+# share of a period that second evidence must show. Energy counter: share of the swing (about all for a
+# true period, a tenth for a beat with an iteration shorter than its step). Other pace: share of the
+# explained variance
+STAYS = 0.6
+WEAK_SWING = 0.05  # relative swing that is no evidence
+JUMP_RATIO = 1.5  # ratio of differences between readings that shows a moved beat
 
 
 class AliasEvidence(NamedTuple):
@@ -88,11 +80,11 @@ def check_aliasing(rows: Array, seconds: float, *, guarded: bool = True) -> str 
     """
     evidence = testimony(rows, seconds)
     share = evidence.share if evidence else None
-    if share is not None and share < PARAMS.stays:
+    if share is not None and share < STAYS:
         return (f"aliasing suspected: readings swing every {seconds:.3g} s, and the energy counter, which "
                 f"covers all time, shows {100 * share:.0f} % of that swing")
     interval_s, refresh_s = intervals(rows)
-    if guarded and evidence is not None and evidence.swing_w < PARAMS.weak * evidence.mean_w:
+    if guarded and evidence is not None and evidence.swing_w < WEAK_SWING * evidence.mean_w:
         # A sensor that averages over its whole refresh leaves `refresh / seconds` of a faster period's swing
         # in the beat. A GPU's swing is limited by its power, so a stronger beat is impossible.
         faster_w = evidence.swing_w * seconds / refresh_s
@@ -124,7 +116,7 @@ def with_counter(found: Periods, rows: Array) -> Periods:
         return found.doubted(beat) if beat else found
     if found.reason.startswith(SUSPECTED) and rows["time_s"][-1] - rows["time_s"][0] >= 4 * level.period_s:
         evidence = testimony(rows, level.period_s)
-        if evidence is not None and evidence.share >= PARAMS.stays:
+        if evidence is not None and evidence.share >= STAYS:
             return confirmed(found)
     return found
 
@@ -157,7 +149,7 @@ def at_another_pace(before: Array, after: Array, seconds: float) -> PaceEvidence
     foretold_w = waves(later["time_s"] - first["time_s"][0], found.frequency, harmonics) @ found.coefficients
     predicted = 1.0 - float(np.mean((later_w - foretold_w) ** 2)) / max(float(np.var(first_w)), 1e-12)
     jumps = [float(np.mean(np.diff(watts) ** 2)) for watts in (first_w, later_w)]
-    moved = predicted < 0.0 and jumps[1] > PARAMS.jumps * jumps[0]
+    moved = predicted < 0.0 and jumps[1] > JUMP_RATIO * jumps[0]
     return PaceEvidence(1.0 - found.left, predicted, 1.0 - again.left, moved)
 
 

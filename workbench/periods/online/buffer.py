@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...samples import ROWS
-from ..setting_parts import PARAMS as SETTING_PARAMS
-from ..setting_parts import clock_changes
+from ..setting_parts import HELD_S, clock_changes
 
 if TYPE_CHECKING:
     import polars as pl
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 CAPACITY = 8192  # rows kept: 14 minutes at 10 Hz
 DETECTED = CAPACITY // 2  # rows for a detector; neighbours of more rows are averaged
@@ -49,7 +48,7 @@ class Memory:
     def since(self, from_s: float) -> Array:
         """Used rows that have a power reading, from a time (s) on."""
         rows = self._used[int(np.searchsorted(self._used["time_s"], from_s)) :]
-        return np.asarray(rows[np.isfinite(rows["power_w"])])
+        return rows[np.isfinite(rows["power_w"])]
 
 
 def frame(rows: Array) -> pl.DataFrame:
@@ -73,6 +72,6 @@ def other_clock(rows: Array, at_s: float) -> str:
     times, clocks = rows["time_s"], rows["sm_clock_mhz"].astype(np.float64)
     for moment_s in clock_changes(times, clocks):
         was, now = (float(np.median(clocks[part])) for part in (times < moment_s, times >= moment_s))
-        if moment_s > at_s - SETTING_PARAMS.held_s:
+        if moment_s > at_s - HELD_S:
             return f"the SM clock went from {was:.0f} to {now:.0f} MHz"
     return ""

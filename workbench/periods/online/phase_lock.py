@@ -11,31 +11,24 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
+# Tuned constants of the phase lock, set manually; `benchmarks.tracking` scores the tracker.
 
-@dataclass(frozen=True, slots=True)
-class PhaseLockParams:
-    """Tuned constants of the phase lock, set manually; `benchmarks.tracking` scores the tracker."""
-
-    # fewer match any shape: 16 random readings reach a correlation of 0.5 at the best of 25 shifts
-    least_readings: int = 24
-    phase_gain: float = 0.6  # share of a phase error that is corrected immediately
-    beats: int = 16  # most boundaries in the line whose slope is the period,
-    least_beats: int = 6  # and fewest: iterations vary, and one late boundary does not lengthen the period
-    telling: float = 0.45  # correlation from which the shape repeats well enough
-
-
-PARAMS = PhaseLockParams()
+# fewer match any shape: 16 random readings reach a correlation of 0.5 at the best of 25 shifts
+LEAST_READINGS = 24
+PHASE_GAIN = 0.6  # share of a phase error that is corrected immediately
+MOST_BEATS = 16  # most boundaries in the line whose slope is the period,
+LEAST_BEATS = 6  # and fewest: iterations vary, and one late boundary does not lengthen the period
+TELLING_CORRELATION = 0.45  # correlation from which the shape repeats well enough
 NEAR = np.linspace(-0.25, 0.25, 25)
 ANYWHERE = np.arange(48) / 48
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Match:
     """Match of an interval of power with the shape of an iteration."""
 
@@ -45,7 +38,7 @@ class Match:
     height: float  # its swing over the shape's
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PhaseLock:
     """A period that is tracked."""
 
@@ -62,12 +55,12 @@ class PhaseLock:
     @property
     def telling(self) -> bool:
         """Whether the shape repeats well enough that a different interval is significant."""
-        return self.likeness >= PARAMS.telling
+        return self.likeness >= TELLING_CORRELATION
 
 
 def stretch_s(seconds: float, step_s: float) -> float:
     """Seconds of an interval for one comparison: a period, and enough readings."""
-    return max(seconds, PARAMS.least_readings * step_s)
+    return max(seconds, LEAST_READINGS * step_s)
 
 
 def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step_s: float) -> PhaseLock:
@@ -95,7 +88,7 @@ def learn(time_s: Array, power_w: Array, seconds: float, boundary_s: float, step
     likeness, level_w = 0.95 * float(np.median(likenesses)), float(np.median(levels_w))
     ends = [round((time_s[piece][-1] - phase_s) / seconds) for piece in pieces]
     beats = [(end, phase_s + (end + each.late) * seconds) for end, each in zip(ends, matches, strict=True)]
-    return replace(lock, beats=tuple(beats[-PARAMS.beats :]), likeness=likeness, level_w=level_w,
+    return replace(lock, beats=tuple(beats[-MOST_BEATS:]), likeness=likeness, level_w=level_w,
                    likeness_sd=_spread(likenesses, likeness), level_sd_w=_spread(levels_w, level_w))
 
 
@@ -177,12 +170,12 @@ def follow(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
     late_s = found.late * lock.seconds
     number, before_s = lock.beats[-1] if lock.beats else (0, lock.phase_s)
     number += round((lock.phase_s - before_s) / lock.seconds)
-    beats = (*lock.beats[-PARAMS.beats + 1 :], (number, lock.phase_s + late_s))
+    beats = (*lock.beats[-MOST_BEATS + 1 :], (number, lock.phase_s + late_s))
     seconds = lock.seconds
-    if len(beats) >= PARAMS.least_beats:
+    if len(beats) >= LEAST_BEATS:
         numbers, moments = np.array(beats).T
         seconds = float(np.polyfit(numbers, moments - moments[0], 1)[0])
-    phase_s = lock.phase_s + PARAMS.phase_gain * late_s
+    phase_s = lock.phase_s + PHASE_GAIN * late_s
     phase_s += max(1, math.floor((end_s - phase_s) / seconds)) * seconds
     weight = max(0.05, 1.0 / (lock.stretches + 4))
     off, off_w = abs(found.likeness - lock.likeness), abs(found.level_w - lock.level_w)
@@ -204,5 +197,5 @@ def rephase(lock: PhaseLock, found: Match, end_s: float) -> PhaseLock:
 def _pieces(time_s: Array, length_s: float) -> Sequence[slice]:
     edges = np.arange(time_s[-1], time_s[0], -length_s)[::-1]
     ends = np.searchsorted(time_s, edges, side="right")
-    pieces = [slice(a, b) for a, b in itertools.pairwise(ends) if b - a >= PARAMS.least_readings // 2]
+    pieces = [slice(a, b) for a, b in itertools.pairwise(ends) if b - a >= LEAST_READINGS // 2]
     return pieces or [slice(0, len(time_s))]

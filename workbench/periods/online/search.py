@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...records import DetectedPeriod, Periods
-from ..detect import PARAMS as DETECTOR_PARAMS
+from ..detect import LEAST_READINGS, LEVEL_SURE
 from ..vote import same
 from . import aliasing, buffer
 from .buffer import Memory
@@ -24,28 +24,20 @@ from .buffer import Memory
 if TYPE_CHECKING:
     import polars as pl
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 Detector = Callable[["pl.DataFrame"], Periods]
 
-
-@dataclass(frozen=True, slots=True)
-class PeriodSearchParams:
-    """Tuned constants of the search, set manually; `benchmarks.tracking` scores the tracker."""
-
-    first_s: float = 2.0  # length of the first trace for the detector, and minimum at another pace
-    growth: float = 1.5  # growth of the length per search: a failed search costs the most,
-    coming: float = 1.25  # and growth if a period is emerging
-    rarest_s: float = 60.0  # longest time between two searches
-    # time after which a failed search has state "none", if the detector expects no result from more data;
-    # and longest wait for another polling interval
-    hopeless_s: float = 10.0
-    role_periods: float = 5.0  # periods to wait for the role of a sure period
-    # periods of sampling at another pace, if the readings differ from the prediction
-    again_periods: float = 3.0
-
-
-PARAMS = PeriodSearchParams()
-LEAST = DETECTOR_PARAMS.least_readings
+# Tuned constants of the search, set manually; `benchmarks.tracking` scores the tracker.
+FIRST_S = 2.0  # length of the first trace for the detector, and minimum at another pace
+GROWTH = 1.5  # growth of the length per search: a failed search costs the most,
+COMING_GROWTH = 1.25  # and growth if a period is emerging
+RAREST_S = 60.0  # longest time between two searches
+# time after which a failed search has state "none", if the detector expects no result from more data;
+# and longest wait for another polling interval
+HOPELESS_S = 10.0
+ROLE_PERIODS = 5.0  # periods to wait for the role of a sure period
+# periods of sampling at another pace, if the readings differ from the prediction
+AGAIN_PERIODS = 3.0
 SECOND = "a second measurement must confirm it"
 
 
@@ -71,7 +63,7 @@ class Search:
     """
 
     def __init__(
-        self, from_s: float, detect: Detector, *, guarded: bool = True, first_s: float = PARAMS.first_s
+        self, from_s: float, detect: Detector, *, guarded: bool = True, first_s: float = FIRST_S
     ) -> None:
         self.from_s, self.detect = from_s, detect
         self.due_s = from_s + first_s
@@ -92,28 +84,28 @@ class Search:
         if self._trial is not None:
             return self._try(self._trial, kept, now_s)
         span_s = now_s - self.from_s
-        self._wait(now_s, PARAMS.growth)
+        self._wait(now_s, GROWTH)
         self._searches += 1
         # The first part may have been different: a warm-up, another cell. But an emerging period needs all of
         # it.
         part = span_s > 30 and self._searches % 2 == 1 and not self._coming
         self.rows_from_s = now_s - span_s / 3 if part else self.from_s
         rows = kept.since(self.rows_from_s)
-        if len(rows) < LEAST:
+        if len(rows) < LEAST_READINGS:
             return None
         return self._judge(self.detect(buffer.frame(rows)), rows, now_s)
 
     def _wait(self, now_s: float, growth: float) -> None:
-        self.due_s = now_s + min(max(0.5, (growth - 1) * (now_s - self.from_s)), PARAMS.rarest_s)
+        self.due_s = now_s + min(max(0.5, (growth - 1) * (now_s - self.from_s)), RAREST_S)
 
     def _judge(self, found: Periods, rows: Array, now_s: float) -> Periods:
         level = main(found)
         self._coming = agreed = False
         if level is not None:
             agreed = any(same(level.period_s, guess) for guess in self._guesses[-3:])
-            self._coming = agreed or level.period_confidence >= DETECTOR_PARAMS.level
+            self._coming = agreed or level.period_confidence >= LEVEL_SURE
             if self._coming and not found.sure:
-                self._wait(now_s, PARAMS.coming)
+                self._wait(now_s, COMING_GROWTH)
             span_s = rows["time_s"][-1] - rows["time_s"][0]
             # A long trace may contain an earlier period, with more of the readings: the newer half must
             # agree.
@@ -121,7 +113,7 @@ class Search:
                 half = main(self.detect(buffer.frame(rows[rows["time_s"] > rows["time_s"][-1] - span_s / 2])))
                 agreed = half is not None and same(half.period_s, level.period_s)
             self._guesses = (*self._guesses[-5:], level.period_s)
-            if level.period_confidence >= DETECTOR_PARAMS.level:
+            if level.period_confidence >= LEVEL_SURE:
                 found = found if found.main_sure else aliasing.with_counter(found, rows)
                 early = self._doubt_early(found, level, rows, now_s)
                 if early is not None:
@@ -129,7 +121,7 @@ class Search:
         if level is None or not self._enough(found, level, now_s):
             self._misses = 0 if found.main_sure else self._misses + 1
             # A few seconds are too short for the answer "aperiodic".
-            hopeless_s = PARAMS.hopeless_s if found.longer_s == 0 else PARAMS.rarest_s
+            hopeless_s = HOPELESS_S if found.longer_s == 0 else RAREST_S
             self.hopeless = self._misses >= 3 and now_s - self.from_s > hopeless_s
             unknown = found.longer_s is None and not self.hopeless
             return found.doubted(found.reason, self.due_s - now_s if unknown else found.longer_s)
@@ -148,7 +140,7 @@ class Search:
         """
         if found.sure or not found.main_sure:
             return found.sure
-        return now_s - self.from_s >= PARAMS.role_periods * level.period_s
+        return now_s - self.from_s >= ROLE_PERIODS * level.period_s
 
     # the guard against beats
 
@@ -161,7 +153,7 @@ class Search:
         periods = (rows["time_s"][-1] - rows["time_s"][0]) / level.period_s
         why = self._verdict(level.period_s, rows) if periods >= 2 else ""
         evidence = aliasing.testimony(rows, level.period_s) if why else None
-        if why and evidence is not None and evidence.share < aliasing.PARAMS.stays:
+        if why and evidence is not None and evidence.share < aliasing.STAYS:
             return self._reject(found, level, why)
         return self._resample(found, level, rows, now_s) if why is None and periods >= 3 else None
 
@@ -174,10 +166,10 @@ class Search:
 
     def _resample(self, found: Periods, level: DetectedPeriod, rows: Array, now_s: float) -> Periods:
         """Request another pace, and wait for its readings."""
-        search_s = aliasing.intervals(rows[-LEAST:])[0]  # earlier ones may have another pace
+        search_s = aliasing.intervals(rows[-LEAST_READINGS:])[0]  # earlier ones may have another pace
         self.wanted_interval_s = search_s / 1.37 if search_s > 0.012 else search_s * 1.37
-        needed_s = self._needed_s(level) + LEAST * self.wanted_interval_s
-        self._trial = _Trial(found, level, now_s, search_s, now_s + needed_s + PARAMS.hopeless_s)
+        needed_s = self._needed_s(level) + LEAST_READINGS * self.wanted_interval_s
+        self._trial = _Trial(found, level, now_s, search_s, now_s + needed_s + HOPELESS_S)
         self.due_s = now_s + 0.5
         reason = "sampling may have caused this period; sampling again at another pace"
         return found.doubted(reason, needed_s)
@@ -185,7 +177,7 @@ class Search:
     @staticmethod
     def _needed_s(level: DetectedPeriod) -> float:
         """Longest sampling time of a period at another pace."""
-        return max(PARAMS.again_periods * level.period_s, PARAMS.first_s)
+        return max(AGAIN_PERIODS * level.period_s, FIRST_S)
 
     def _reject(self, found: Periods, level: DetectedPeriod, why: str) -> Periods:
         self._remember(level, why)
@@ -201,13 +193,13 @@ class Search:
         prediction from those before, or not at all, decide earlier.
         """
         seconds, waited_s = trial.level.period_s, now_s - trial.from_s
-        if waited_s < PARAMS.first_s or len(rows) < LEAST:
+        if waited_s < FIRST_S or len(rows) < LEAST_READINGS:
             return None
         before = kept.since(self.rows_from_s)
         found = aliasing.at_another_pace(before[before["time_s"] < trial.from_s - 0.5], rows, seconds)
         if found is None:
             return None
-        least = aliasing.PARAMS.stays * found.before
+        least = aliasing.STAYS * found.before
         if found.moved:
             return False
         if waited_s >= seconds and found.predicted >= least:
@@ -220,12 +212,12 @@ class Search:
         self.due_s = now_s + 0.5
         rows = kept.since(trial.from_s)
         seconds = trial.level.period_s
-        obeyed = abs(aliasing.intervals(rows[: LEAST])[0] / trial.search_s - 1) >= 0.1
+        obeyed = abs(aliasing.intervals(rows[:LEAST_READINGS])[0] / trial.search_s - 1) >= 0.1
         if not obeyed:
             trial.from_s += 0.5
         stays = self._stays(trial, kept, rows, now_s) if obeyed else None
         late_s = self._needed_s(trial.level)
-        undecided = obeyed and len(rows) >= LEAST and now_s - trial.from_s >= late_s
+        undecided = obeyed and len(rows) >= LEAST_READINGS and now_s - trial.from_s >= late_s
         if stays is None and now_s < trial.until_s and not undecided:
             return None
         self._trial, self.wanted_interval_s = None, None

@@ -32,7 +32,7 @@ from .history import FAILURE_RATE, PRIOR_RUNS, Evidence
 PATIENCE = 1.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EpochPrior:
     """Prior of epochs and their cost before any run.
 
@@ -65,7 +65,7 @@ class EpochPrior:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EpochPosterior:
     """Equally likely posterior samples, one per row.
 
@@ -283,7 +283,7 @@ def _epoch_costs(
         saved = costs[near] / best[near]
         best[arm] = min(np.nanmin(costs[arm] / saved), best[arm])
     if sure.all():
-        return np.asarray(np.broadcast_to(best, (count, len(best))))
+        return np.broadcast_to(best, (count, len(best)))
     where = np.flatnonzero(known)
     shapes = _cost_shapes(tuple(evidence.octaves), evidence.default, prior)
     # The error of a profiling window and of that saving, about as large as a batch size's deviation from the
@@ -293,4 +293,4 @@ def _epoch_costs(
     )
     samples = np.exp(posterior.sample(count, rng)[0])
     samples[:, sure] = best[sure]
-    return np.asarray(samples)
+    return samples

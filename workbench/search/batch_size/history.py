@@ -34,7 +34,7 @@ CUSUM_LIMIT = 6.0
 VAIN_CHANCE = 1e-4  # probability of a series of failed runs below which it is another job, too
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Space:
     """Batch sizes and power limits that a policy may choose from.
 
@@ -78,7 +78,7 @@ class Space:
     @property
     def octaves(self) -> np.ndarray:
         """log2 of the batch sizes."""
-        return np.asarray(np.log2(np.asarray(self.batch_sizes, dtype=float)))
+        return np.log2(np.asarray(self.batch_sizes, dtype=float))
 
 
 @dataclass(slots=True)
@@ -246,7 +246,7 @@ class Evidence:
     @property
     def means(self) -> np.ndarray:
         """Mean log epochs of the runs that reached the target, per batch size; 0 without such runs."""
-        return np.asarray(self.sum_log / np.maximum(self.count, 1))
+        return self.sum_log / np.maximum(self.count, 1)
 
     @property
     def spreads(self) -> np.ndarray:
@@ -256,7 +256,7 @@ class Evidence:
         squares = np.maximum(self.sum_log2 - self.count * self.means**2, 0.0)
         freedom = np.maximum(self.count - 1, 0)
         pooled = (squares.sum() + PRIOR_RUNS * SPREAD**2) / (freedom.sum() + PRIOR_RUNS)
-        return np.asarray(np.sqrt((squares + PRIOR_RUNS * pooled) / (freedom + PRIOR_RUNS)))
+        return np.sqrt((squares + PRIOR_RUNS * pooled) / (freedom + PRIOR_RUNS))
 
     def column(self, power_limit_w: float | None) -> int:
         """The column of a power limit in the profile: the nearest of the space's, the highest for None."""
@@ -281,14 +281,14 @@ class Evidence:
     @property
     def in_profile(self) -> np.ndarray:
         """Batch sizes with any profile, as a mask (arms,)."""
-        return np.asarray(~np.isnan(self.epoch_time_s).all(axis=1))
+        return ~np.isnan(self.epoch_time_s).all(axis=1)
 
     @property
     def fully_profiled(self) -> np.ndarray:
         """Batch sizes whose best limit is known, as a mask (arms,): a profiling window covers one limit only.
         """
         known = ~np.isnan(self.epoch_time_s)
-        return np.asarray(known.all(axis=1) | (known.sum(axis=1) > 1))
+        return known.all(axis=1) | (known.sum(axis=1) > 1)
 
     def _unfinished(self) -> list[Run]:
         """Runs of the present recurrence, none of which has reached the target, newest first."""

@@ -28,7 +28,7 @@ BINS = 16
 GOOD_CASE = 0.25
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KnowledgeGradient:
     """Knowledge gradient over a planning horizon, with optimal stopping of runs.
 
@@ -156,7 +156,7 @@ class KnowledgeGradient:
         return float(price - spent) if math.isfinite(price) and math.isfinite(spent) else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CandidateValues:
     """Per batch size a trial's expected cost (lower is better) and where to stop it; the best so far."""
 
@@ -210,10 +210,10 @@ def run_costs(belief: EpochPosterior, objective: Objective) -> np.ndarray:
     costs = ended * belief.epoch_cost
     tried = belief.tried
     if not tried.any():
-        return np.asarray(costs)
+        return costs
     # The cheapest sequence that always ends: runs at the best batch size until one reaches the target.
     again = costs[:, tried].mean(axis=0) / np.maximum(1 - lost[:, tried].mean(axis=0), 0.05)
-    return np.asarray(costs + lost * again.min())
+    return costs + lost * again.min()
 
 
 @lru_cache(maxsize=8)
@@ -246,11 +246,11 @@ def _plans(
     ranked = np.take_along_axis(observed, order, axis=-1)
 
     def in_bins(values: np.ndarray) -> np.ndarray:
-        return np.asarray(values[:, : draws - draws % bins].reshape(len(arms), bins, -1))
+        return values[:, : draws - draws % bins].reshape(len(arms), bins, -1)
 
     def binned(values: np.ndarray) -> np.ndarray:
         """Mean over every bin of a value of every sample."""
-        return np.asarray(in_bins(np.take_along_axis(values, order, axis=-1)).mean(axis=-1))
+        return in_bins(np.take_along_axis(values, order, axis=-1)).mean(axis=-1)
 
     centred = observed - observed.mean(axis=-1, keepdims=True)
     near = np.minimum(costs, 2 * fallback)  # training that never reaches the target must not tilt the line
@@ -273,7 +273,7 @@ def _plans(
     def tail(values: np.ndarray) -> np.ndarray:
         """Mean of the bins beyond each."""
         beyond = values.sum(axis=-1, keepdims=True) - np.cumsum(values, axis=-1)
-        return np.asarray(beyond / np.maximum(after, 1))
+        return beyond / np.maximum(after, 1)
 
     stopped = limits**degree * tail(each) + fallback
     now = (np.cumsum(spent, axis=-1) + after * stopped) / bins

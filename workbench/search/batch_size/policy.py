@@ -24,7 +24,7 @@ from ..objective import Objective
 from .history import Evidence, Space
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Progress:
     """Progress of a run: finished epochs, and their cost."""
 
@@ -32,7 +32,7 @@ class Progress:
     cost: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Proposal:
     """The next action: a run or a profiling window at a batch size.
 

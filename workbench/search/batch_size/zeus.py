@@ -24,14 +24,14 @@ from .history import Evidence
 from .policy import Proposal
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Booked:
     arm: int
     cost: float
     reached: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ZeusPolicy:
     """Pruning exploration and Thompson sampling, with the paper's constants; `benchmarks.recurring` compares
     them with Zeus' own code.
@@ -133,7 +133,7 @@ class ZeusPolicy:
         return survivors[int(np.argmax(drawn))]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DefaultBatchSize:
     """Always the default batch size, at the best power limit once that is profiled."""
 

@@ -26,35 +26,27 @@ Z = 1.96
 LOWEST_GEAR_MHZ, GEAR_MHZ = 210, 15  # the clock steps of NVIDIA's cards
 Steps = Generator[tuple[int, str], bool, None]  # yields a row, receives whether it could be tried
 
-
-@dataclass(frozen=True, slots=True)
-class ProbingParams:
-    """Tuned constants of the trials of every search: their assumed error and their length.
-
-    Set manually; `benchmarks.clocks --only search` and `--only online` score the searches with them.
-    """
-
-    scatter: float = 0.01  # relative, of the length of iterations, until it is known
-    scatter_iterations: float = 8.0  # number of iterations that this first guess counts for
-    # relative: temperature and similar effects; no trial predicts the next minutes more precisely
-    least_sd: float = 0.003
-    # uncertain energy at an edge of a window, as seconds of power, if the counter refreshes every 0.1 s
-    edge_s: float = 0.025
-    error: float = 0.01  # relative 95 % error that determines the length of a trial
-    longest_s: float = 15.0  # of a trial, unless one iteration takes longer
+# Tuned constants of the trials of every search: their assumed error and their length.
+#
+# Set manually; `benchmarks.clocks --only search` and `--only online` score the searches with them.
+SCATTER = 0.01  # relative, of the length of iterations, until it is known
+SCATTER_ITERATIONS = 8.0  # number of iterations that this first guess counts for
+# relative: temperature and similar effects; no trial predicts the next minutes more precisely
+LEAST_SD = 0.003
+# uncertain energy at an edge of a window, as seconds of power, if the counter refreshes every 0.1 s
+EDGE_S = 0.025
+TRIAL_ERROR = 0.01  # relative 95 % error that determines the length of a trial
+LONGEST_TRIAL_S = 15.0  # of a trial, unless one iteration takes longer
 
 
-PARAMS = ProbingParams()
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Done:
     """The end of the search, with the reason."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trial:
     """The next trial: a setting, and its minimum of whole iterations and seconds."""
 
@@ -64,7 +56,7 @@ class Trial:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Choice:
     """The estimated best setting.
 
@@ -190,8 +182,8 @@ class Probing:
     @property
     def scatter(self) -> float:
         """Relative scatter of single iterations, from timed ones and the first guess."""
-        count = PARAMS.scatter_iterations
-        squares = count * PARAMS.scatter**2
+        count = SCATTER_ITERATIONS
+        squares = count * SCATTER**2
         for _, iterations, time_s, _, _, sd_s in self._measured:
             if sd_s is not None and math.isfinite(sd_s) and iterations > 1:
                 count += iterations - 1
@@ -203,7 +195,7 @@ class Probing:
         scatter = self.scatter
         rows = []
         for _, iterations, _, energy_j, uncertainty_j, _ in self._measured:
-            time_error, least = scatter / math.sqrt(iterations), PARAMS.least_sd
+            time_error, least = scatter / math.sqrt(iterations), LEAST_SD
             energy_error = math.hypot(uncertainty_j / energy_j / Z, 0.5 * time_error, least)
             rows.append((math.hypot(time_error, least), energy_error))
         return np.array(rows).reshape(len(rows), 2)
@@ -242,17 +234,17 @@ class Probing:
 
     def trial(self, row: int, reason: str, error: float | None = None) -> Trial:
         """A trial long enough for a relative 95 % error of time and energy."""
-        error = PARAMS.error if error is None else error
+        error = TRIAL_ERROR if error is None else error
         iterations = math.ceil((Z * self.scatter / error) ** 2)
-        edge_s = PARAMS.edge_s * self.counter_update_s / 0.1
+        edge_s = EDGE_S * self.counter_update_s / 0.1
         if self._measured:  # an edge's error is in joules, for a window of any length
             # one iteration that was not timed is evidence of another run, and has no edges
             edges = [entry[4] / (entry[3] / entry[2]) for entry in self._measured
                      if entry[1] > 1 or entry[5] is not None]
             edge_s = max(edges, default=0.0) or edge_s
             iteration_s = self._measured[-1][2] / self._measured[-1][1]
-            iterations = max(1, min(iterations, math.ceil(PARAMS.longest_s / iteration_s)))
-        seconds = min(max(edge_s / error, 2 * self.counter_update_s), PARAMS.longest_s)
+            iterations = max(1, min(iterations, math.ceil(LONGEST_TRIAL_S / iteration_s)))
+        seconds = min(max(edge_s / error, 2 * self.counter_update_s), LONGEST_TRIAL_S)
         return Trial(self.space.settings[row], max(iterations, 1), seconds, reason)
 
     def first(self) -> Trial | Done | None:
@@ -428,9 +420,9 @@ class Scripted(ProbedSearch):
     def _gears(self, rows: np.ndarray | list[int]) -> np.ndarray:
         """Clock step of each row: 15 MHz steps from 210 MHz, or 120 steps of the limits' range."""
         if self.space.max_sm_clock_mhz is None:
-            return np.asarray(120 * self.space.limit[rows])
+            return 120 * self.space.limit[rows]
         clocks = self.space.x[rows] * self.space.limit[rows] * self.space.max_sm_clock_mhz
-        return np.asarray((clocks - LOWEST_GEAR_MHZ) / GEAR_MHZ)
+        return (clocks - LOWEST_GEAR_MHZ) / GEAR_MHZ
 
 
 def predicted(search: Probing) -> int:

@@ -12,7 +12,6 @@ measurements: it knows no errors.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,30 +19,22 @@ import numpy as np
 from ..objective import Objective
 from .base import Choice, Scripted, Steps, predicted
 
+# Constants of GPOEO's search, all as in its published code (37d5a34); none was tuned here.
+# `benchmarks.clocks --only search` compares the search with the others.
 
-@dataclass(frozen=True, slots=True)
-class GpoeoParams:
-    """Constants of GPOEO's search, all as in its published code (37d5a34); none was tuned here.
-
-    `benchmarks.clocks --only search` compares the search with the others.
-    """
-
-    radius: float = 0.10  # step of the walk outwards, as a share of the card's clock steps
-    radius_low_memory: float = 0.15  # the same if the memory clock is well below the highest
-    low_memory: float = 0.95  # of the highest memory clock
-    golden_ratio: float = 1.618
-    narrow_gears: int = 7  # bracket at which the section ends
-    section_probes: int = 6
-    memory_probes: int = 3
-    far: float = 0.75  # of the reference's cost: the walk downwards has gone far enough
-    centre: float = 0.85  # of the centre's cost: such a trial is the new centre
-    below_bound: float = 0.8  # of the slowdown limit: a slowdown below it needs no walk upwards
-    above_bound: float = 1.2  # of the slowdown limit: a slowdown above it needs no walk downwards
-    # of the time: a lower memory clock that exceeds the slowdown limit even so ends its trials
-    memory_keep: float = 0.9
-
-
-PARAMS = GpoeoParams()
+RADIUS = 0.10  # step of the walk outwards, as a share of the card's clock steps
+RADIUS_LOW_MEMORY = 0.15  # the same if the memory clock is well below the highest
+LOW_MEMORY = 0.95  # of the highest memory clock
+GOLDEN_RATIO = 1.618
+NARROW_GEARS = 7  # bracket at which the section ends
+SECTION_PROBES = 6
+MEMORY_PROBES = 3
+FAR = 0.75  # of the reference's cost: the walk downwards has gone far enough
+CENTRE = 0.85  # of the centre's cost: such a trial is the new centre
+BELOW_BOUND = 0.8  # of the slowdown limit: a slowdown below it needs no walk upwards
+ABOVE_BOUND = 1.2  # of the slowdown limit: a slowdown above it needs no walk downwards
+# of the time: a lower memory clock that exceeds the slowdown limit even so ends its trials
+MEMORY_KEEP = 0.9
 
 
 class Golden(Scripted):
@@ -51,9 +42,8 @@ class Golden(Scripted):
 
     name = "gpoeo"
 
-    def __init__(self, *args: Any, params: GpoeoParams = PARAMS, **options: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.params = params
         self._line: list[int] = []  # rows of the chosen memory clock, lowest first
 
     def script(self) -> Steps:
@@ -67,7 +57,6 @@ class Golden(Scripted):
 
     def _memory(self, start: int) -> Generator[tuple[int, str], bool, float]:
         """The memory clock, from at most three trials at the predicted SM clock."""
-        params = self.params
         clocks = sorted(set(self.space.mu.tolist()), reverse=True)
         if len(clocks) == 1:
             return float(clocks[0])
@@ -77,17 +66,17 @@ class Golden(Scripted):
         if (yield from self.visit(start, "the predicted point")):
             tried.append(start)
             order = [at - 2, at - 1]  # the next two higher, highest first
-            if limit is None or self.slowdown(start) < params.above_bound * limit:
+            if limit is None or self.slowdown(start) < ABOVE_BOUND * limit:
                 order = [at + 1, at + 2] if at == 0 else [at - 1, at + 1]
         else:
             order = [at - 1, at + 1]
         for index in [each for each in order if 0 <= each < len(clocks)]:
-            if len(tried) >= params.memory_probes:
+            if len(tried) >= MEMORY_PROBES:
                 break
             row = self._near(self._rows_at(clocks[index]), start)
             if (yield from self.visit(row, "a neighbouring memory clock at the predicted SM clock")):
                 tried.append(row)
-                keep = params.memory_keep * (1 + self.slowdown(row)) - 1
+                keep = MEMORY_KEEP * (1 + self.slowdown(row)) - 1
                 if limit is not None and index > at and keep > limit:
                     break
         return float(self.space.mu[self.best_of(tried)]) if tried else float(clocks[at])
@@ -95,16 +84,15 @@ class Golden(Scripted):
     # SM clock, or power limit if there are no clocks
 
     def _bracket_and_section(self, line: list[int], centre: int) -> Steps:
-        params = self.params
-        share = params.radius if self.space.mu[line[0]] >= params.low_memory else params.radius_low_memory
+        share = RADIUS if self.space.mu[line[0]] >= LOW_MEMORY else RADIUS_LOW_MEMORY
         radius = max(1, round(share * self._all_gears() / max(self._gear_step(line), 1e-9)))
         last = len(line) - 1
         if not (yield from self.visit(line[centre], "the predicted SM clock")):
             return
         limit = self.max_slowdown
         slow = self.slowdown(line[centre])
-        up = limit is None or slow >= params.below_bound * limit
-        down = limit is None or slow <= params.above_bound * limit
+        up = limit is None or slow >= BELOW_BOUND * limit
+        down = limit is None or slow <= ABOVE_BOUND * limit
         low, high = 0 if down else centre, last if up else centre
         place = centre
         while up and place < last:
@@ -114,7 +102,7 @@ class Golden(Scripted):
             high = step
             if not self.better(line[step], line[place]):
                 break
-            if self.reward(line[step]) < params.centre * self.reward(line[centre]):
+            if self.reward(line[step]) < CENTRE * self.reward(line[centre]):
                 centre = step
             if not down:
                 low = place
@@ -127,18 +115,18 @@ class Golden(Scripted):
             low = step
             beyond = limit is not None and self.slowdown(line[step]) > limit
             reward = self.reward(line[step])
-            if beyond or reward < params.far or not self.better(line[step], line[place]):
+            if beyond or reward < FAR or not self.better(line[step], line[place]):
                 break
-            if reward < params.centre * self.reward(line[centre]):
+            if reward < CENTRE * self.reward(line[centre]):
                 centre, high = step, place
             place = step
         yield from self._section(line, low, high)
 
     def _section(self, line: list[int], low: int, high: int) -> Steps:
         probes = 0
-        narrow = self.params.narrow_gears / max(self._gear_step(line), 1.0)
+        narrow = NARROW_GEARS / max(self._gear_step(line), 1.0)
         left, right = self._inside(low, high)
-        while high - low >= narrow and low < left < right < high and probes < self.params.section_probes:
+        while high - low >= narrow and low < left < right < high and probes < SECTION_PROBES:
             for place in (left, right):
                 probes += not self.known(line[place])
                 if not (yield from self.visit(line[place], "golden section")):
@@ -206,5 +194,5 @@ class Golden(Scripted):
         return float(np.median(np.diff(self._gears(line)))) if len(line) > 1 else 1.0
 
     def _inside(self, low: int, high: int) -> tuple[int, int]:
-        reach = (high - low) / self.params.golden_ratio
+        reach = (high - low) / GOLDEN_RATIO
         return round(high - reach), round(low + reach)

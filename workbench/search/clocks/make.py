@@ -78,7 +78,7 @@ def make_search(
     name: str, space: SettingSpace, objective: Objective | None = None, max_slowdown: float | None = 0.05, *,
     prior: Prediction | Any = None, counter_update_s: float = 0.1, gpus: int = 1,
     horizon_s: float | None = None, wait_share: float | None = None, learns_later: bool = False,
-    params: Any = None,
+    most: int | None = None, worth: float | None = None,
 ) -> ClockSearch:
     """A search by name.
 
@@ -95,20 +95,19 @@ def make_search(
             Only for model-guided.
         learns_later: The choice will be measured for longer than any trial, and reported. Only for
             model-guided.
-        params: Constants of the search: `ModelGuidedParams` or `GpoeoParams`; None: the default ones.
+        most, worth: As of `ModelGuided`; its own constants by default.
 
     Raises:
         UsageError: An unknown name, a slowdown limit below 0 or above 1, a horizon of no seconds, a
             prediction for other settings.
     """
     options: dict[str, Any] = {"prior": prior, "counter_update_s": counter_update_s, "gpus": gpus}
-    if params is not None:
-        options["params"] = params
     if name == "model-guided":
-        from .model_guided import PARAMS, ModelGuided
+        from .model_guided import ModelGuided
 
+        given = {"horizon_s": horizon_s, "most": most, "worth": worth}
+        options |= {name: value for name, value in given.items() if value is not None}
         options |= {"wait_share": wait_share, "learns_later": learns_later}
-        options["horizon_s"] = horizon_s if horizon_s is not None else PARAMS.horizon_s
         return ModelGuided(space, objective, max_slowdown, **options)
     if name == "gpoeo":
         from .gpoeo import Golden

@@ -15,7 +15,6 @@ repeats the choice or the reference, whichever was measured less.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,31 +31,25 @@ VERIFY = "verifying the predicted best setting"
 UNUSUAL = "this card does not follow the usual curve"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelGuidedParams:
-    """Tuned constants of `ModelGuided`; docs/validation/limits.md has the effect of each on generated cards.
-
-    `worth`, `choose` and `probe` were chosen among three to five values each by `benchmarks.clocks
-    --only search` (docs/validation/clocks.md), `worth_later` and `error_later` by `--only online`, `most` and
-    `much` by `benchmarks.limits` on the generated cards of its `CHOSEN_ON`. The others were set manually.
-    """
-
-    horizon_s: float = 600.0  # remaining time of the job, if unknown
-    settle_s: float = 1.0  # cost of a trial in addition to its iterations
-    worth: float = 0.002  # of the cost of the job: a trial with a smaller gain is not worthwhile
-    worth_later: float = 0.012  # the same if the choice is measured later (`learns_later`)
-    error_later: float = 0.015  # relative 95 % error of a trial there
-    choose: float = 0.9  # least probability of keeping the slowdown limit for a choice
-    probe: float = 0.08  # the same for a trial
-    candidates: int = 16  # settings whose trial is evaluated
-    kept: float = 0.9  # probability by its own trials alone, below which choice or reference is repeated
-    near: float = 0.1  # in ln clock or limit: a choice farther from every trial is tried (`learns_later`)
-    most: int = 8  # number of trials from which on, up to twice as many,
-    much: float = 0.03  # one more must promise this share of the job's cost; not with `learns_later`
-    longest: float = 2.0  # an iteration at a memory clock that is tried next, over that at the lowest tried
-
-
-PARAMS = ModelGuidedParams()
+# Tuned constants of `ModelGuided`; docs/validation/limits.md has the effect of each on generated cards.
+#
+# `WORTH`, `CHOOSE` and `PROBE` were chosen among three to five values each by `benchmarks.clocks
+# --only search` (docs/validation/clocks.md), `WORTH_LATER` and `ERROR_LATER` by `--only online`,
+# `MOST_TRIALS` and `MUCH` by `benchmarks.limits` on the generated cards of its `CHOSEN_ON`. The others were
+# set manually.
+HORIZON_S = 600.0  # remaining time of the job, if unknown
+SETTLE_S = 1.0  # cost of a trial in addition to its iterations
+WORTH = 0.002  # of the cost of the job: a trial with a smaller gain is not worthwhile
+WORTH_LATER = 0.012  # the same if the choice is measured later (`learns_later`)
+ERROR_LATER = 0.015  # relative 95 % error of a trial there
+CHOOSE = 0.9  # least probability of keeping the slowdown limit for a choice
+PROBE = 0.08  # the same for a trial
+CANDIDATES = 16  # settings whose trial is evaluated
+KEPT = 0.9  # probability by its own trials alone, below which choice or reference is repeated
+NEAR = 0.1  # in ln clock or limit: a choice farther from every trial is tried (`learns_later`)
+MOST_TRIALS = 8  # number of trials from which on, up to twice as many,
+MUCH = 0.03  # one more must promise this share of the job's cost; not with `learns_later`
+LONGEST_RATIO = 2.0  # an iteration at a memory clock that is tried next, over that at the lowest tried
 
 
 class ModelGuided(Probing):
@@ -69,7 +62,9 @@ class ModelGuided(Probing):
         learns_later: The choice will be held and measured for longer than any probe. Its measurement is then
             free, so a trial is worth less, and the choice is not probed for its own sake where a probe was
             near.
-        params: The constants.
+        most: Number of trials from which on one more must promise `MUCH`.
+        worth: Share of the job's cost that a trial must be expected to gain; by default `WORTH`, or
+            `WORTH_LATER` with `learns_later`.
         args: Arguments of `Probing`.
         options: Arguments of `Probing`.
 
@@ -80,12 +75,11 @@ class ModelGuided(Probing):
     name = "model-guided"
 
     def __init__(
-        self, space: SettingSpace, *args: Any, horizon_s: float = PARAMS.horizon_s,
-        wait_share: float | None = None, learns_later: bool = False, params: ModelGuidedParams = PARAMS,
-        **options: Any,
+        self, space: SettingSpace, *args: Any, horizon_s: float = HORIZON_S,
+        wait_share: float | None = None, learns_later: bool = False, most: int = MOST_TRIALS,
+        worth: float | None = None, **options: Any,
     ) -> None:
         super().__init__(space, *args, **options)
-        self.params = params
         if not horizon_s > 0:
             raise UsageError(
                 f"horizon_s={horizon_s:g} is no remaining time; give seconds above 0, or omit horizon_s"
@@ -94,14 +88,15 @@ class ModelGuided(Probing):
         self.learns_later = learns_later
         # With a prediction, or if the choice is measured later, an untried setting can be chosen.
         self._trusts = learns_later or self.prior is not None
-        self.worth = params.worth_later if learns_later else params.worth
+        self.worth = (WORTH_LATER if learns_later else WORTH) if worth is None else worth
+        self.most = most
         self._response: Response | None = None
         prepare(space)
 
     def trial(self, row: int, reason: str, error: float | None = None) -> Trial:
         """As `Probing.trial`; a shorter one if the choice is measured later."""
         if error is None and self.learns_later:
-            error = self.params.error_later
+            error = ERROR_LATER
         return super().trial(row, reason, error)
 
     def _changed(self, row: int) -> None:
@@ -168,8 +163,8 @@ class ModelGuided(Probing):
     @property
     def _enough(self) -> float:
         """Required gain of a trial in addition to its price."""
-        rounds = len(self._measured) // self.params.most
-        return 0.0 if self._trusts or not rounds else self.params.much if rounds < 2 else math.inf
+        rounds = len(self._measured) // self.most
+        return 0.0 if self._trusts or not rounds else MUCH if rounds < 2 else math.inf
 
     def _most_worth(
         self, charged: np.ndarray, allowed: np.ndarray, best: int
@@ -243,7 +238,7 @@ class ModelGuided(Probing):
         return np.where(allowed, cost, np.maximum(share * cost + 1 - share, cost)), allowed
 
     def _best(self, charged: np.ndarray, allowed: np.ndarray, open_: np.ndarray) -> int:
-        mean = np.where(open_ & (allowed.mean(axis=0) >= self.params.choose), charged.mean(axis=0), np.inf)
+        mean = np.where(open_ & (allowed.mean(axis=0) >= CHOOSE), charged.mean(axis=0), np.inf)
         return int(np.argmin(mean)) if np.isfinite(mean).any() else self.space.reference_row
 
     def _chosen(self, charged: np.ndarray, allowed: np.ndarray, bound: float | None) -> int:
@@ -281,7 +276,7 @@ class ModelGuided(Probing):
         """The choice, if no trial was near it."""
         space, tried = self.space, sorted(set(self.measured_rows))
         steps = [np.abs(np.log(each[tried] / each[best])) for each in (space.x, space.mu, space.limit)]
-        far = float(np.max(steps, axis=0).min()) > self.params.near
+        far = float(np.max(steps, axis=0).min()) > NEAR
         return self.trial(best, VERIFY) if far else None
 
     def _again(self, best: int) -> Trial | None:
@@ -289,9 +284,9 @@ class ModelGuided(Probing):
         slowdown limit in doubt.
         """
         here, rows = self.space.reference_row, self.measured_rows
-        if best == here or len(rows) >= self.params.most:
+        if best == here or len(rows) >= self.most:
             return None
-        if self._keeps(best, self.max_slowdown) >= self.params.kept:
+        if self._keeps(best, self.max_slowdown) >= KEPT:
             return None
         row = best if rows.count(best) <= rows.count(here) else here
         return self.trial(row, "again, because the slowdown limit is in doubt")
@@ -300,8 +295,8 @@ class ModelGuided(Probing):
         """Settings that win in most samples, some of low cost, the choice, the reference and the best of each
         memory clock, but none certainly beyond the slowdown limit.
         """
-        count, open_ = self.params.candidates, self._open()
-        fit_ = open_ & self._in_reach() & (allowed.mean(axis=0) >= self.params.probe)
+        count, open_ = CANDIDATES, self._open()
+        fit_ = open_ & self._in_reach() & (allowed.mean(axis=0) >= PROBE)
         winners = np.argmin(np.where(open_, charged, np.inf), axis=1)
         wins = np.bincount(winners, minlength=len(open_))
         mean = np.where(fit_, charged.mean(axis=0), np.inf)
@@ -315,9 +310,9 @@ class ModelGuided(Probing):
     def _in_reach(self) -> np.ndarray:
         """Settings whose memory clock is acceptable for a running job on an unknown card.
 
-        At these, an iteration takes at most `longest` times as long as at the lowest tried memory clock, if
-        all time without host waits is memory-bound. The next lower memory clock is included. Some cards offer
-        a twentieth of the highest clock, and no trial ends before its second iteration.
+        At these, an iteration takes at most `LONGEST_RATIO` times as long as at the lowest tried memory
+        clock, if all time without host waits is memory-bound. The next lower memory clock is included. Some
+        cards offer a twentieth of the highest clock, and no trial ends before its second iteration.
         """
         clocks = self.space.mu
         if self.prior is not None or not (self.learns_later and self._measured):
@@ -326,7 +321,7 @@ class ModelGuided(Probing):
         waits = self.wait_share or 0.0
         longest = waits + (1 - waits) * lowest / clocks
         following = clocks[clocks < lowest].max(initial=lowest)
-        return np.asarray((longest <= self.params.longest) | (clocks >= following))
+        return (longest <= LONGEST_RATIO) | (clocks >= following)
 
     def _gains(
         self, charged: np.ndarray, allowed: np.ndarray, candidates: np.ndarray, best: int
@@ -357,7 +352,7 @@ class ModelGuided(Probing):
             weights = np.exp(-0.5 * (apart - apart.min(axis=1, keepdims=True)))
             weights /= weights.sum(axis=1, keepdims=True)
             extra = np.where(np.arange(len(later)) == row, 0.0, later)
-            after = np.where(weights @ keeps < self.params.choose, np.inf, weights @ costs + extra)
+            after = np.where(weights @ keeps < CHOOSE, np.inf, weights @ costs + extra)
             picks = np.argmin(after, axis=1)
             now = costs[:, best] + later[best]
             gains[number] = np.mean(now - costs[np.arange(draws), picks] - extra[picks])
@@ -366,9 +361,8 @@ class ModelGuided(Probing):
     def _price(self, row: int, charged: np.ndarray, allowed: np.ndarray, best: int) -> float:
         """A trial's cost as a share of the job's: fixed cost, more if it may exceed the limit, its seconds.
         """
-        params = self.params
         iterations, time_s = self._measured[-1][1:3]
-        seconds = params.settle_s + max(time_s, time_s / iterations)
+        seconds = SETTLE_S + max(time_s, time_s / iterations)
         dear = max(float(charged[:, row].mean() - charged[:, best].mean()), 0.0)
         trouble = self.worth * (2 - float(allowed[:, row].mean()))
-        return float((trouble * params.horizon_s + dear * seconds) / self.horizon_s)
+        return float((trouble * HORIZON_S + dear * seconds) / self.horizon_s)

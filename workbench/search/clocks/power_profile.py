@@ -17,7 +17,7 @@ device.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -28,24 +28,16 @@ from ..earlier import EarlierCurve
 from ..objective import Objective
 from ..space import space_of
 from .base import Done, Trial
-from .model_guided import PARAMS as GUIDED
 from .model_guided import ModelGuided
 from .posterior import SettingPosterior
 
-
-@dataclass(frozen=True, slots=True)
-class PowerProfileParams:
-    """Constants of `PowerProfile`, set manually; `benchmarks.power_profile` scores the profiles."""
-
-    most: int = 12  # profiling windows that the search requests
-    worth: float = 0.0005  # share of the cost that a further limit must be expected to save
-    horizon_s: float = 20_000.0  # of the recurrences that a profile serves
+# Constants of `PowerProfile`, set manually; `benchmarks.power_profile` scores the profiles.
+MOST_WINDOWS = 12  # profiling windows that the search requests
+WORTH = 0.0005  # share of the cost that a further limit must be expected to save
+HORIZON_S = 20_000.0  # of the recurrences that a profile serves
 
 
-PARAMS = PowerProfileParams()
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Optimum:
     """The measured limit that costs least, with time and energy of an iteration on all GPUs together."""
 
@@ -82,8 +74,7 @@ class PowerProfile:
         self.belief = SettingPosterior(
             ModelGuided.name, space_of(settings), objective, None,
             same=[EarlierCurve(costs)] if costs else [], counter_update_s=counter_update_s, gpus=gpus,
-            learns_later=False, horizon_s=PARAMS.horizon_s,
-            params=replace(GUIDED, most=PARAMS.most, worth=PARAMS.worth),
+            learns_later=False, horizon_s=HORIZON_S, most=MOST_WINDOWS, worth=WORTH,
         )
         self._slices = 0
 

@@ -14,16 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+# Tuned constants of `condition`; set manually, `benchmarks.recurring` scores the policies with them.
 
-@dataclass(frozen=True, slots=True)
-class CurvePriorParams:
-    """Tuned constants of `condition`; set manually, `benchmarks.recurring` scores the policies with them."""
-
-    # of the logarithm: a factor of 20 either way, so that the data determine the level
-    level_variance: float = 9.0
-
-
-PARAMS = CurvePriorParams()
+# of the logarithm: a factor of 20 either way, so that the data determine the level
+LEVEL_VARIANCE = 9.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +83,7 @@ def smooth_covariance(
     """
     distance = np.abs(octaves[:, None] - octaves[None, :])
     smooth = smooth_sd**2 * np.exp(-0.5 * (distance / length) ** 2)
-    return np.asarray(smooth + single_sd**2 * np.eye(len(octaves)))
+    return smooth + single_sd**2 * np.eye(len(octaves))
 
 
 def condition(
@@ -107,10 +101,10 @@ def condition(
         groups: Values of a group other than 0 share an unknown level of their own: only their differences
             carry information.
     """
-    prior = shapes.covariance + PARAMS.level_variance
+    prior = shapes.covariance + LEVEL_VARIANCE
     observed_covariance = prior[where[:, None], where] + variances[:, :, None] * np.eye(len(where))
     if groups is not None and groups.any():
-        observed_covariance += PARAMS.level_variance * (
+        observed_covariance += LEVEL_VARIANCE * (
             (groups[:, None] == groups[None, :]) & (groups[:, None] > 0)
         )
     lower = np.linalg.cholesky(observed_covariance)

@@ -25,7 +25,7 @@ AXES = ("batch_size", "power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
 ERROR = 0.01  # relative, of a measurement, that earlier runs are compared by
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Next:
     """A row among the candidates to measure next."""
 
@@ -239,7 +239,7 @@ def _gains(times: Array, energies: Array, tried: list[int], left: Array) -> Arra
     widths = np.clip(ends[:, None, :] - np.maximum(starts[:, None, :], times[:, left, None]), 0.0, None)
     heights = np.clip(ceilings[:, None, :] - energies[:, left, None], 0.0, None)
     added = (widths * heights).sum(axis=2)
-    return np.asarray((added / np.where(whole > 0, whole, np.inf)[:, None]).mean(axis=0))
+    return (added / np.where(whole > 0, whole, np.inf)[:, None]).mean(axis=0)
 
 
 def _stairs(times: Array, energies: Array, most: Array) -> tuple[Array, Array]:

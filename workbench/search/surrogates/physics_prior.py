@@ -36,25 +36,17 @@ from scipy.stats import qmc
 
 Array = np.ndarray
 
-
-@dataclass(frozen=True, slots=True)
-class PhysicsPriorParams:
-    """Tuned constants of the parameter sets.
-
-    `boosted` and `boost_depth` were chosen among a few values by `benchmarks.clocks --only search`
-    (docs/validation/clocks.md), the others manually.
-    """
-
-    sets: int = 1024
-    # at which the equations are evaluated; between them log time and log power are straight in log clock
-    grid_clocks: int = 40
-    boosted: float = 0.5  # of cards and jobs never reach the highest clock on the list
-    boost_depth: float = 0.12  # by how much at most, roughly
-    wait_sd: float = 0.05  # relative, of the share of an iteration in which the GPU waits, if it was observed
-    capped: float = 0.96  # of the power limit: a higher mean power counts as held by the limit
-
-
-PARAMS = PhysicsPriorParams()
+# Tuned constants of the parameter sets.
+#
+# `BOOSTED_SHARE` and `BOOST_DEPTH` were chosen among a few values by `benchmarks.clocks --only search`
+# (docs/validation/clocks.md), the others manually.
+PARAMETER_SETS = 1024
+# at which the equations are evaluated; between them log time and log power are straight in log clock
+GRID_CLOCKS = 40
+BOOSTED_SHARE = 0.5  # of cards and jobs never reach the highest clock on the list
+BOOST_DEPTH = 0.12  # by how much at most, roughly
+WAIT_SD = 0.05  # relative, of the share of an iteration in which the GPU waits, if it was observed
+CAPPED_SHARE = 0.96  # of the power limit: a higher mean power counts as held by the limit
 
 
 @dataclass(frozen=True)
@@ -69,12 +61,12 @@ class Knobs:
     @property
     def places(self) -> Array:
         """The settings in a space of logarithms, (settings, knobs)."""
-        return np.asarray(np.log(np.column_stack([self.x, self.mu, self.limit, self.batch])))
+        return np.log(np.column_stack([self.x, self.mu, self.limit, self.batch]))
 
 
 def _numbers(least_batch: float, power_share: float | None, wait_share: float | None) -> dict[str, Array]:
     """Parameter sets from ranges that cover any card and job, one value per row each."""
-    u = qmc.Sobol(23, seed=7).random(PARAMS.sets)
+    u = qmc.Sobol(23, seed=7).random(PARAMETER_SETS)
     # Every fourth row of a Sobol sequence is not a valid sample.
     u = np.random.default_rng(7).permutation(np.clip(u, 1e-4, 1 - 1e-4))
     ratio = 0.3 + 1.8 * ndtri(u[:, 0])  # ln of clock-bound over memory-bound work
@@ -85,15 +77,15 @@ def _numbers(least_batch: float, power_share: float | None, wait_share: float | 
     else:
         gap = 0.5 * u[:, 2] ** 3
     if wait_share is not None:  # a job that mostly waits for its host is beyond the prior's range
-        observed = np.clip(wait_share * (1 + PARAMS.wait_sd * ndtri(u[:, 2])), 0.0, 0.98)
-        gap = np.where(np.arange(PARAMS.sets) % 2 == 0, observed, gap)
+        observed = np.clip(wait_share * (1 + WAIT_SD * ndtri(u[:, 2])), 0.0, 0.98)
+        gap = np.where(np.arange(PARAMETER_SETS) % 2 == 0, observed, gap)
     a = (1 + np.exp(-overlap * ratio)) ** (-1 / overlap)
     b = a * np.exp(-ratio)
     p: dict[str, Array] = {"a": a * (1 - gap), "b": b * (1 - gap), "c": gap, "n": overlap}
     p["knee"] = 0.35 + 0.57 * u[:, 3]
     p["v_knee"] = 0.55 + 0.42 * u[:, 4]
-    part = np.maximum(u[:, 5] - (1 - PARAMS.boosted), 0) / PARAMS.boosted
-    p["boost"] = np.where(part > 0, 1.04 - PARAMS.boost_depth * part, 2.0)
+    part = np.maximum(u[:, 5] - (1 - BOOSTED_SHARE), 0) / BOOSTED_SHARE
+    p["boost"] = np.where(part > 0, 1.04 - BOOST_DEPTH * part, 2.0)
     p["edge"] = np.exp(np.log(8) + u[:, 17] * np.log(60 / 8))
     p["asked"] = u[:, 18]
     p["acts"] = u[:, 19]
@@ -112,10 +104,10 @@ def _numbers(least_batch: float, power_share: float | None, wait_share: float | 
     asked = 1 - 0.25 * np.log(u[:, 14])  # power of a limited job without the limit, over the limit
     if power_share is None:
         p["level"] = np.where(u[:, 15] < 0.3, asked, 0.3 + 0.6 * u[:, 16])
-    elif power_share >= PARAMS.capped:
+    elif power_share >= CAPPED_SHARE:
         p["level"] = asked
     else:
-        p["level"] = np.full(PARAMS.sets, power_share)
+        p["level"] = np.full(PARAMETER_SETS, power_share)
     return {name: value[:, None] for name, value in p.items()}
 
 
@@ -150,14 +142,14 @@ def bank(
     """
     p = _numbers(float(knobs.batch.min()), power_share, wait_share)
     lowest = float(min(knobs.x.min(), 0.15))
-    grid = np.linspace(np.log(lowest), 0.0, PARAMS.grid_clocks)
+    grid = np.linspace(np.log(lowest), 0.0, GRID_CLOCKS)
     _, top_mean, top_busy = _curves(p, np.array([[1.0]]), 1.0, 1.0)
     # Mean power at the highest of all knobs, if no limit held it back, is `level` limits.
     unit = p["level"] / top_mean
     # What a limit acts on is between mean power (iterations shorter than its averaging) and power while
     # busy. A job that is not held back acts below its limit.
     held = np.maximum(np.log(p["level"]) + p["acts"] * np.log(top_busy / top_mean), 0.0) * (p["level"] < 1)
-    times, powers = np.empty((2, PARAMS.sets, len(knobs.x)))
+    times, powers = np.empty((2, PARAMETER_SETS, len(knobs.x)))
     wanted = (np.log(knobs.x) - grid[0]) / (grid[1] - grid[0])
     for mu, batch in np.unique(np.column_stack([knobs.mu, knobs.batch]), axis=0):
         time, mean, busy = _curves(p, np.exp(grid)[None, :], float(mu), float(batch))
@@ -167,7 +159,7 @@ def bank(
         for limit in np.unique(knobs.limit[mine]):
             here = np.flatnonzero(mine & (knobs.limit == limit))
             place = np.minimum(wanted[here], _crossing(acting, float(np.log(limit))))
-            left = np.clip(place.astype(int), 0, PARAMS.grid_clocks - 2)
+            left = np.clip(place.astype(int), 0, GRID_CLOCKS - 2)
             for table, target in zip(tables, (times, powers), strict=True):
                 low, high = (np.take_along_axis(table, at, axis=1) for at in (left, left + 1))
                 target[:, here] = low + (high - low) * (place - left)
@@ -180,4 +172,4 @@ def _crossing(values: Array, level: float) -> Array:
     high = np.where(over.any(axis=1), over.argmax(axis=1), values.shape[1] - 1)[:, None]
     low = np.maximum(high - 1, 0)
     below, above = (np.take_along_axis(values, at, axis=1) for at in (low, high))
-    return np.asarray(low + np.clip((level - below) / np.maximum(above - below, 1e-9), 0.0, 1.0))
+    return low + np.clip((level - below) / np.maximum(above - below, 1e-9), 0.0, 1.0)

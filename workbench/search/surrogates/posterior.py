@@ -23,30 +23,23 @@ from scipy.special import logsumexp
 Array = np.ndarray
 Size = tuple[float, float]
 
-
-@dataclass(frozen=True, slots=True)
-class PosteriorParams:
-    """Tuned constants of `condition`; `docs/validation/limits.md` and `frontier.md` have their effects."""
-
-    draws: int = 256
-    # prior samples that the weights must leave; any value from 24 to 96 gives the same figures
-    least_effective: float = 48.0
-    # standard deviations of the logarithm: smooth over the space; jumping between neighbours
-    smooth_sds: tuple[float, ...] = (0.012, 0.04)
-    rough_sds: tuple[float, ...] = (0.0, 0.015, 0.04)
-    time_ratio: float = 0.4  # of the deviations of ln time to those of ln power
-    single_sd: float = 0.002  # of each setting alone
-    # correlation length of a smooth deviation, and of a rough one, in the logarithm of a knob
-    reach: float = 0.35
-    rough_reach: float = 0.03
-
-
-PARAMS = PosteriorParams()
+# Tuned constants of `condition`; `docs/validation/limits.md` and `frontier.md` have their effects.
+POSTERIOR_DRAWS = 256
+# prior samples that the weights must leave; any value from 24 to 96 gives the same figures
+LEAST_EFFECTIVE = 48.0
+# standard deviations of the logarithm: smooth over the space; jumping between neighbours
+SMOOTH_SDS = (0.012, 0.04)
+ROUGH_SDS = (0.0, 0.015, 0.04)
+TIME_RATIO = 0.4  # of the deviations of ln time to those of ln power
+SINGLE_SD = 0.002  # of each setting alone
+# correlation length of a smooth deviation, and of a rough one, in the logarithm of a knob
+REACH = 0.35
+ROUGH_REACH = 0.03
 UNIT_SD = 3.0  # of the logarithm of a run's unit: a factor of 20 either way, so that the data decide
 STRONG = 3.0  # logarithm of a Bayes factor of 20 (Kass and Raftery, 1995)
-SIZES = tuple(itertools.product(PARAMS.smooth_sds, PARAMS.rough_sds))
+SIZES = tuple(itertools.product(SMOOTH_SDS, ROUGH_SDS))
 # Sizes on cards that follow the usual curve: all but the largest jumps.
-USUAL = [rough < PARAMS.rough_sds[-1] for _, rough in SIZES]
+USUAL = [rough < ROUGH_SDS[-1] for _, rough in SIZES]
 
 
 
@@ -68,30 +61,30 @@ class Deviations:
 
     def __init__(self, places: Array) -> None:
         apart = np.abs(places[:, None, :] - places[None, :, :])
-        near = -0.5 * (apart / PARAMS.reach) ** 2
+        near = -0.5 * (apart / REACH) ** 2
         self.smooth = np.exp(near.sum(axis=2))
         # A jump along one knob is the same at all values of the others.
         along = [knob for knob in range(places.shape[1]) if apart[..., knob].any()] or [0]
         others = 0.25 * (near.sum(axis=2, keepdims=True) - near)
-        self.rough = np.exp(others - apart / PARAMS.rough_reach)[..., along].mean(axis=2)
+        self.rough = np.exp(others - apart / ROUGH_REACH)[..., along].mean(axis=2)
         self._roots = _root(self.smooth), _root(self.rough)
 
     def covariance(self, size: Size, at: Array, other: Array) -> Array:
         """Covariance of ln time and ln energy at two lists of rows, both stacked."""
         pairs = np.ix_(at, other)
         power = size[0] ** 2 * self.smooth[pairs] + size[1] ** 2 * self.rough[pairs]
-        power += PARAMS.single_sd**2 * (at[:, None] == other)
-        time = PARAMS.time_ratio**2 * power
-        return np.asarray(np.block([[time, time], [time, time + power]]))
+        power += SINGLE_SD**2 * (at[:, None] == other)
+        time = TIME_RATIO**2 * power
+        return np.block([[time, time], [time, time + power]])
 
     def draw(self, size: Size, count: int, rng: np.random.Generator) -> Array:
         """Deviations of ln time and ln energy, stacked, (count, 2 x settings)."""
-        time, power = PARAMS.single_sd * rng.standard_normal((2, count, len(self.smooth)))
+        time, power = SINGLE_SD * rng.standard_normal((2, count, len(self.smooth)))
         for sd, root in zip(size, self._roots, strict=True):
             if sd:
                 more = sd * rng.standard_normal((2, count, root.shape[1])) @ root.T
                 time, power = time + more[0], power + more[1]
-        time = PARAMS.time_ratio * time
+        time = TIME_RATIO * time
         return np.hstack([time, time + power])
 
 
@@ -131,7 +124,7 @@ def condition(prior: Prior, runs: Sequence[MeasuredRun], rng: np.random.Generato
     found = [_likelihood(target - samples[:, at], cover) for cover in covers]
     evidence = logsumexp(found, axis=1)
     counts = np.diff(
-        np.round(PARAMS.draws * np.cumsum(np.exp(evidence - logsumexp(evidence)))).astype(int), prepend=0
+        np.round(POSTERIOR_DRAWS * np.cumsum(np.exp(evidence - logsumexp(evidence)))).astype(int), prepend=0
     )
     drawn = []
     for size, count, cover, likelihood in zip(SIZES, counts, covers, found, strict=True):
@@ -157,27 +150,27 @@ def condition(prior: Prior, runs: Sequence[MeasuredRun], rng: np.random.Generato
 def _noise(covariance: Array, count: int, rng: np.random.Generator) -> Array:
     """Errors with a covariance, (count, as many as its rows)."""
     lower = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(covariance)))
-    return np.asarray(rng.standard_normal((count, len(lower))) @ lower.T)
+    return rng.standard_normal((count, len(lower))) @ lower.T
 
 
 def _root(kernel: Array) -> Array:
     values, vectors = np.linalg.eigh(kernel)
     keep = values > 1e-4 * values[-1]
-    return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))
+    return vectors[:, keep] * np.sqrt(values[keep])
 
 
 def _likelihood(rests: Array, covariance: Array) -> Array:
     """Log likelihood of each row, up to a constant that all covariances share."""
     lower = np.linalg.cholesky(covariance)
     white = np.linalg.solve(lower, rests.T)
-    return np.asarray(-0.5 * np.sum(white**2, axis=0) - np.sum(np.log(np.diag(lower))))
+    return -0.5 * np.sum(white**2, axis=0) - np.sum(np.log(np.diag(lower)))
 
 
 def _tempered(likelihood: Array) -> tuple[float, Array]:
     """The largest power of the likelihood, 1 at most, whose weights leave enough samples; and the weights."""
     for power in 0.9 ** np.arange(80):
         weights = np.exp(power * (likelihood - likelihood.max()))
-        if weights.sum() ** 2 >= PARAMS.least_effective * (weights**2).sum():
+        if weights.sum() ** 2 >= LEAST_EFFECTIVE * (weights**2).sum():
             break
     return float(power), np.asarray(weights / weights.sum())
 

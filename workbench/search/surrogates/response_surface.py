@@ -45,20 +45,20 @@ class Response:
     @property
     def time_ratio(self) -> np.ndarray:
         """Best estimate per setting, relative to the reference (median in log)."""
-        return np.asarray(np.exp(self.log_times.mean(axis=0)))
+        return np.exp(self.log_times.mean(axis=0))
 
     @property
     def energy_ratio(self) -> np.ndarray:
-        return np.asarray(np.exp(self.log_energies.mean(axis=0)))
+        return np.exp(self.log_energies.mean(axis=0))
 
     @property
     def time_sd(self) -> np.ndarray:
         """Relative standard deviation per setting."""
-        return np.asarray(self.log_times.std(axis=0))
+        return self.log_times.std(axis=0)
 
     @property
     def energy_sd(self) -> np.ndarray:
-        return np.asarray(self.log_energies.std(axis=0))
+        return self.log_energies.std(axis=0)
 
 
 def fit(

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...device import lease
 from ...errors import MeasurementError, NotPermitted, NotSupported, UsageError
-from ...experiments.probe import PARAMS as PROBE_PARAMS
+from ...experiments.probe import READ_S
 from ...experiments.trial import out_of_memory
+from ...measurement.meter import Meter
 from ...records import Limits, Setting
+from ..features import FeatureReader
 from .rows import Rows
 
 if TYPE_CHECKING:
-    from ...measurement.meter import Meter
-    from ..features import FeatureReader
     from .workloads import CalibrationWorkload, Step
 
 # after a change; a power limit acts on about a second's average, and half of that is enough to be near
@@ -149,8 +149,6 @@ class Collector:
             MeasurementError: other processes use the GPU.
             GpuLost: rows that were measured are kept.
         """
-        from ..features import FeatureReader
-
         if not self._left:
             return
         self._alone()
@@ -216,7 +214,7 @@ class Collector:
         if reader:
             found = reader.read()
             features = {**found.values, "feature_set": found.source}
-        self._iterate(step, PROBE_PARAMS.read_s)
+        self._iterate(step, READ_S)
         seconds, energy = end_s - begin_s, self.meter.energy(begin_s, end_s)
         if energy is None or energy.energy_j <= 0:
             return features | {"note": "its energy was not seen"}

@@ -33,7 +33,7 @@ WIDTH, HEIGHT = 460, 110  # fits a panel in a window of 900 pixels
 NONE_YET = "After Apply or Undo, the power around the change appears here"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ApplyView:
     """All texts of the panel.
 

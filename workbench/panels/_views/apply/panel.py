@@ -18,7 +18,7 @@ from ....errors import UsageError
 from ....experiments.job import RecurringJob
 from ....records import Configuration, Setting
 from ....tuning.manual import ManualControl
-from ..._core.live import LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, script
 from ..._core.svg import titled
 from .model import Applier, apply_page, gpu_choices, power
 
@@ -52,8 +52,7 @@ class ApplyPanel(LivePanel):
             wanted.on_choice(lambda _: self._take_offer(wanted))
         elif wanted is not None:
             self.applier.choose(wanted)
-        with self._report_errors():
-            self.refresh()
+        self._reread()
 
     # for the caller
 
@@ -119,7 +118,7 @@ class ApplyPanel(LivePanel):
 
     # for the views
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Content:
         device, limits = self.control.device, self.control.device.limits
         memories = limits.mem_clocks_mhz
         range_w = [limits.min_power_limit_w, limits.max_power_limit_w, limits.default_power_limit_w]
@@ -133,7 +132,7 @@ class ApplyPanel(LivePanel):
     def news(self, *, whole: bool = False) -> Message:
         return {"kind": "news", "title": self.title(), **self.applier.state()}, []
 
-    def on_message(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: Content) -> None:
         applier = self.applier
         acts = {"apply": applier.apply, "undo": applier.undo, "default": applier.restore_default}
         if kind in acts:
@@ -150,7 +149,7 @@ class ApplyPanel(LivePanel):
             self._say({**self.snapshot()[0], "kind": "knobs"})
 
 
-def _chosen(content: dict[str, Any]) -> Configuration:
+def _chosen(content: Content) -> Configuration:
     """The typed and selected configuration; empty fields leave a setting to the driver."""
     values: dict[str, float | None] = {}
     for name in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz", "batch_size"):

@@ -13,9 +13,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ....errors import UsageError
-from ....tuning.results import OBJECTIVES
+from ....tuning.results import OBJECTIVES, TuningView
 from ..._core.jupyter import kernel
-from ..._core.live import LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, script
 from ..._core.persistent import captioned
 from ..._core.svg import titled
 from .figure import draw
@@ -24,7 +24,6 @@ from .sources import LatestTuner, TunerSource, source
 from .text import ENDED, STEPS, TuningText, describe
 
 if TYPE_CHECKING:
-    from ....tuning.results import TuningView
     from ....tuning.state_machine import Tuner
 
 NOTHING = "No tuning yet: start a training, then press Start; or write %%energy --tune above its cell"
@@ -52,10 +51,9 @@ class ClocksPanel(LivePanel):
         self._drawing: Drawing | None = None
         self._drawn = self._sent_version = 0  # counts of new drawings, and the count sent last
         # For a tuner that this panel starts.
-        self._wanted: dict[str, Any] = {"objective": None, "max_slowdown": 0.05}
+        self._wanted: Content = {"objective": None, "max_slowdown": 0.05}
         super().__init__(live=live)
-        with self._report_errors():
-            self.refresh()
+        self._reread()
 
     # for the caller
 
@@ -114,7 +112,7 @@ class ClocksPanel(LivePanel):
 
     # for the views
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Content:
         return {
             "steps": STEPS, "objectives": dict(OBJECTIVES), "nothing": NOTHING,
         }
@@ -122,7 +120,7 @@ class ClocksPanel(LivePanel):
     def news(self, *, whole: bool = False) -> Message:
         """The texts, and the drawing if views do not have it yet."""
         bound = self._wanted["max_slowdown"]
-        content: dict[str, Any] = {
+        content: Content = {
             "kind": "news", "title": self.title(), "simulated": bool(self._tuning and self._tuning.simulated),
             "words": None if self._text is None else asdict(self._text), "begins": not self.source.given,
             "wanted": {
@@ -135,7 +133,7 @@ class ClocksPanel(LivePanel):
         figure = draw("", (), self._drawing, every=True).described()
         return {**content, "drawing": {"knobs": self._drawing.knobs, "figure": figure}}, []
 
-    def on_message(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: Content) -> None:
         try:
             if kind == "start":
                 self._start()

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from ....logbook.quantities import format_change, format_seconds
 from ....logbook.report import format_duration, format_energy
 from ....search.tradeoff import Z95
-from ....tuning.results import OBJECTIVES
+from ....tuning.results import OBJECTIVES, TuningView
 
 if TYPE_CHECKING:
     from ....search.clocks.make import Choice
-    from ....tuning.results import TuningView
 
 # The three states that a person sees, and the states of the tuner that each one includes.
 STEPS = ("measuring", "searching", "holding")

@@ -72,8 +72,8 @@ class PolicyCurve:
     policy: str
     number: int
     text: str
-    course: dict[str, np.ndarray[Any, Any]]
-    distributions: dict[str, np.ndarray[Any, Any]]
+    course: dict[str, np.ndarray]
+    distributions: dict[str, np.ndarray]
     notable: dict[str, list[str]]
     open: bool
 

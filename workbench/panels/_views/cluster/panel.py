@@ -24,7 +24,7 @@ from ....cluster.sources import sources
 from ....cluster.views import DISTRIBUTIONS
 from ....errors import SimulationError, UsageError
 from ..._core import theme
-from ..._core.live import LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, script
 from ..._core.svg import page
 from . import drill
 from . import messages as messages
@@ -198,7 +198,7 @@ class ClusterPanel(LivePanel):
 
     # for the views
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Content:
         return {
             "palette": theme.PALETTE, "heads": HEADS, "units": UNITS, "swept": list(UNITS),
             "distributions": [[name, title] for name, (title, *_) in DISTRIBUTION_AXES.items()],
@@ -234,7 +234,7 @@ class ClusterPanel(LivePanel):
         }
         return {**content, "drawn": messages.sendable(drawn), "version": self._version}, []
 
-    def on_message(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: Content) -> None:
         if not self.running and kind in ("set", "run", "each change", "open"):
             raise UsageError("this panel has ended; display a new one")
         try:

@@ -29,7 +29,7 @@ from ....search import tradeoff
 from ....search.tradeoff import FrontierAnalysis, Work
 from ....tariff import NO_TARIFF, Tariff
 from ..._core.jupyter import kernel
-from ..._core.live import LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, script
 from ..._core.svg import Picture, titled
 from ..apply.model import Applier, gpu_choices
 from . import model
@@ -59,13 +59,12 @@ class FrontierPanel(LivePanel):
         self._sent_version = -1  # version that views have
         self._callbacks: list[Callable[[Configuration], object]] = []
         self._applier: Applier | None = None  # made for the first view; without a GPU there is none
-        self._active: dict[str, Any] | None = None  # the last report of the active setting
+        self._active: Content | None = None  # the last report of the active setting
         super().__init__(live=live)
         if isinstance(given, GivenPoints):
             self.refresh()  # invalid points are the caller's error
         else:
-            with self._report_errors():
-                self.refresh()
+            self._reread()
 
     # for the caller
 
@@ -276,7 +275,7 @@ class FrontierPanel(LivePanel):
         self._applier.choose(self._frontier.offered)
         return self._applier
 
-    def _applied(self) -> dict[str, Any] | None:
+    def _applied(self) -> Content | None:
         """Active setting, effect of the last change and the running job's place; None without a GPU."""
         if self._applier is None:
             return None
@@ -288,7 +287,7 @@ class FrontierPanel(LivePanel):
             state["done"] = state["done"] or CHOOSE
         return {"gpus": gpu_choices(), **state, "job": job}
 
-    def _job(self, analysis: FrontierAnalysis) -> dict[str, Any] | None:
+    def _job(self, analysis: FrontierAnalysis) -> Content | None:
         """The running job's place among the points, in words and as layers."""
         sizes = analysis.points["batch_size"].unique().to_list()
         size = running_batch_size() or (sizes[0] if len(sizes) == 1 else None)
@@ -305,7 +304,7 @@ class FrontierPanel(LivePanel):
         if self._sent_version == shown.version and not whole:
             return None
         self._sent_version = shown.version
-        about: dict[str, Any] = {
+        about: Content = {
             "kind": "points", "title": self.title(), "simulated": self.source.simulated,
             "said": shown.notes or NOTHING, "filters": shown.filters.values, "options": shown.filters.options,
             "relative": self.relative, "whole": self.whole,
@@ -316,7 +315,7 @@ class FrontierPanel(LivePanel):
             self._plane().places.astype(np.float32).tobytes()
         ]
 
-    def _view(self, analysis: FrontierAnalysis) -> dict[str, Any]:
+    def _view(self, analysis: FrontierAnalysis) -> Content:
         """The points, and for each step along the frontier the texts shown before the kernel answers."""
         front = analysis.front.tolist()
         steps = [self._facts(analysis, replace(self.choice, row=row, rule=MANUAL)) for row in front]
@@ -326,13 +325,13 @@ class FrontierPanel(LivePanel):
             "table": model.table(analysis, self.work),
         }
 
-    def _facts(self, analysis: FrontierAnalysis, choice: FrontierChoice) -> dict[str, Any]:
+    def _facts(self, analysis: FrontierAnalysis, choice: FrontierChoice) -> Content:
         return {
             "headline": model.headline(analysis, choice.row), "name": model.name(analysis, choice.row),
             "details": model.details(analysis, choice, self.work, self.tariff),
         }
 
-    def _choice(self) -> dict[str, Any]:
+    def _choice(self) -> Content:
         """The choice, as views show it."""
         facts = self._facts(self._frontier.must(), self.choice)
         moved = self._plane().described(self.choice)[0][0]["layers"]
@@ -344,7 +343,7 @@ class FrontierPanel(LivePanel):
     def _say_choice(self, **more: Any) -> None:
         self._say({**self._choice(), **more})
 
-    def on_message(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: Content) -> None:
         with self._lock:
             if kind == "choose":
                 try:
@@ -375,7 +374,7 @@ class FrontierPanel(LivePanel):
         return model.table_file(self._frontier.must(), self.choice.row, what)
 
 
-def live_point(device: Device, work: Work, batch_size: int | None = None) -> dict[str, Any] | None:
+def live_point(device: Device, work: Work, batch_size: int | None = None) -> dict[str, float] | None:
     """Time (s), energy (J) and power (W) of a unit of work of the running job, a mean of its last iterations.
 
     None if no running job calls `workbench.step()`, or if the amount of work is unknown: samples need the

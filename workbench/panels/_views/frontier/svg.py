@@ -11,7 +11,7 @@ import numpy as np
 from ...._html import table
 from ....search.tradeoff import Z95, FrontierAnalysis
 from ..._core.prefixes import prefixed
-from ..._core.svg import WIDTH, Frame, Pen, Picture, Span, padded, page
+from ..._core.svg import WIDTH, Described, Frame, Pen, Picture, Span, padded, page
 from ..._core.theme import colour
 from . import model
 from .model import ETA, FrontierChoice
@@ -80,13 +80,13 @@ class Plane:
             if points:
                 self._names(frame, None if choice is None else choice.row)
 
-    def described(self, choice: FrontierChoice | None = None) -> list[list[dict[str, Any]]]:
+    def described(self, choice: FrontierChoice | None = None) -> list[list[Described]]:
         """For a browser: the points, or only the parts that a choice moves."""
         picture = Picture("")
         self.draw(picture, choice, points=choice is None)
         return picture.described()
 
-    def job(self, job: dict[str, float]) -> list[dict[str, Any]]:
+    def job(self, job: dict[str, float]) -> list[Described]:
         """The layers of a running job's own place."""
         frame = Picture("").frame(HEIGHT, *self.spans)
         x, y = self.at((job["time"], job["energy"])).tolist()

@@ -17,7 +17,7 @@ from ....logbook.equal_work import describe_comparison
 from ....logbook.report import page
 from ....logbook.run_table import EMPTY, SHOWN, as_text, rows, texts
 from ....logbook.store import Store
-from ..._core.live import LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, script
 from ..._core.log_files import log_version, readable_log
 from .svg import comparison_picture, run_picture
 
@@ -48,7 +48,7 @@ class LogPanel(LivePanel):
     def __init__(self, store: Store | None = None, *, live: bool | None = None) -> None:
         self.store, self.chosen = store or Store(), tuple[str, ...]()
         self._sent_version: Any = None, ()  # of the runs, and the ticked ones
-        self._sent_runs: dict[str, dict[str, Any]] = {}
+        self._sent_runs: dict[str, Content] = {}
         self._drawn: tuple[tuple[str, ...], str] = ((), "")  # runs, and their page
         super().__init__(live=live)
 
@@ -94,7 +94,7 @@ class LogPanel(LivePanel):
             "chosen": list(self.chosen), "look": self._page() if runs else f"<p>{EMPTY}</p>",
         }, []
 
-    def on_message(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: Content) -> None:
         ids = [str(each) for each in content.get("ids", ())]
         if kind == "sparks":
             self._say({"kind": "sparks", "sparks": {run: sparkline(self.store.trace(run)) for run in ids}})
@@ -126,7 +126,7 @@ class LogPanel(LivePanel):
         return page(runs[0]) + picture
 
 
-def log_runs(log: pl.DataFrame, tags: Mapping[str, str]) -> list[dict[str, Any]]:
+def log_runs(log: pl.DataFrame, tags: Mapping[str, str]) -> list[Content]:
     """Rows of a log (`store.SCHEMA`) for the table: id, texts by `ALL_COLUMNS`, and numbers to sort by."""
     found = []
     for row, shown in zip(log.iter_rows(named=True), rows(log, now_unix_s=time.time()), strict=True):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from ..._core.svg import ROW, Pen, Picture
+from ..._core.svg import ROW, Described, Pen, Picture
 from ..._core.theme import colour
 from .model import PeriodView
 
@@ -29,7 +27,7 @@ def draw_period(picture: Picture, view: PeriodView, number: int) -> None:
         _spectrum(picture, view, number, "right" if folds else "")
 
 
-def described(view: PeriodView, number: int) -> list[list[dict[str, Any]]]:
+def described(view: PeriodView, number: int) -> list[list[Described]]:
     """The same without words, for a browser."""
     picture = Picture("")
     draw_period(picture, view, number)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ....device.protocol import Device
 from ....measurement.recorder import Recorder
+from ....records import DetectedPeriod, Periods
 from ..._core.svg import ShadedSpan
 from ..power.series import WINDOW_S
 from .figure import described
@@ -19,7 +20,6 @@ from .model import PeriodView, Table, level_text, period_view
 if TYPE_CHECKING:
     from ....measurement.follow import Following
     from ....periods.segment import SegmentedIterations
-    from ....records import DetectedPeriod, Periods
 
 PACE_S = 1.0  # one update per second at most: it takes some 15 ms of a processor
 MOST_SPANS = 4000

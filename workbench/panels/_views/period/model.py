@@ -29,7 +29,7 @@ OWN = "own"  # the name of a period that a person gave
 NOTHING = np.empty((0, 0), np.float32)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PeriodView:
     """The drawing of a GPU's period. Seconds of `spans` count from the view's start, those of `folded` and
     `shape` from an iteration's.

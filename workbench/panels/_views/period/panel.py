@@ -10,7 +10,7 @@ Elsewhere, and with `live=False`, it is a picture.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,19 +19,16 @@ from .... import trace as traces
 from ....errors import MeasurementError, UsageError
 from ....logbook.store import Store
 from ....measurement.iterations import detect, from_stored
+from ....periods.segment import SegmentedIterations
 from ....records import DetectedPeriod, Measurement, Periods
 from ..._core import theme
-from ..._core.live import LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, script
 from ..._core.svg import titled
 from ..power.series import MOST_ROWS, Series, packed, rows_of, thin
 from ..power.svg import TraceLine, trace_picture
 from .figure import draw_period
 from .follower import message
 from .model import OWN, PeriodView, period_view
-
-if TYPE_CHECKING:
-    from ....periods.segment import SegmentedIterations
-
 
 
 class PeriodPanel(LivePanel):
@@ -135,7 +132,7 @@ class PeriodPanel(LivePanel):
 
     # for the views
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Content:
         names = enumerate(self.names)
         gpus = [{"index": n, "name": name, "colour": theme.colour(n)} for n, name in names]
         return {"gpus": gpus, "simulated": self.simulated}
@@ -146,7 +143,7 @@ class PeriodPanel(LivePanel):
         content = {"kind": "news", "title": self.title(), "count": len(rows), "period": period}
         return content, [packed([rows[:, :2], spans])]
 
-    def on_message(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: Content) -> None:
         with self._lock:
             if kind == "follow":
                 self.choose(int(content["gpu"]))

@@ -25,8 +25,8 @@ from ....logbook.report import format_duration
 from ....measurement.recorder import Hold, Recorder
 from ....measurement.sampler import REST_AFTER_S
 from ..._core import theme
-from ..._core.live import LivePanel, Message, script
-from ..._core.persistent import answered, captioned
+from ..._core.live import Content, LivePanel, Message, script
+from ..._core.persistent import Bundle, answered, captioned
 from ..._core.svg import Picture, titled
 from ..job.figure import draw_lanes
 from ..period.figure import draw_period
@@ -147,7 +147,7 @@ class PowerView(LivePanel):
                 self._send_all()
         self.stay(self._stored(result, more))
 
-    def _stored(self, result: Any, more: str) -> dict[str, Any]:
+    def _stored(self, result: Any, more: str) -> Bundle:
         """The result with its pictures, for a notebook without a kernel."""
         if not self._filled():
             return captioned("", result, self._problem)
@@ -241,7 +241,7 @@ class PowerView(LivePanel):
         self._gather()
         self._followed()
 
-    def on_message(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: Content) -> None:
         if kind == "stop" and self._stop is not None:
             if self.running:
                 self.stopped = True
@@ -280,7 +280,7 @@ class PowerView(LivePanel):
     def _mark_rows(self) -> list[list[Any]]:
         return [[round(mark.time_s, 3), mark.text] for mark in self._marks]
 
-    def _numbers(self) -> dict[str, Any]:
+    def _numbers(self) -> Content:
         return {"elapsed": round(self._elapsed_s(), 3), "energy": [gpu.energy_j for gpu in self._gpus],
                 "iteration": self._iteration_s()}
 
@@ -323,7 +323,7 @@ class PowerView(LivePanel):
             self._say({"kind": "limit", "asked": asked_w, "applied": applied})
 
 
-def _message(header: dict[str, Any], tables: Sequence[Rows], period: PeriodMessage | None = None) -> Message:
+def _message(header: Content, tables: Sequence[Rows], period: PeriodMessage | None = None) -> Message:
     """Words, and all tables in one buffer; those of the period part come last."""
     header = {**header, "counts": [len(table) for table in tables]}
     if period is None:

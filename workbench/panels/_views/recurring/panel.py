@@ -24,7 +24,7 @@ from ....experiments.history.study import JobStudy
 from ....experiments.job import RecurringJob
 from ....search.batch_size.history import Space
 from ....search.objective import Objective
-from ..._core.live import LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, script
 from ..._core.svg import titled
 from .figure import draw
 from .model import RecurringView, view
@@ -45,13 +45,12 @@ class RecurringPanel(LivePanel):
         self._paid: tuple[int, Any] = (-1, None)
         self._outlook: Outlook | None = None
         self._view: RecurringView | None = None
-        self._described: dict[str, Any] | None = None  # the view, in the form for browsers
+        self._described: Content | None = None  # the view, in the form for browsers
         self._worker: threading.Thread | None = None
         self._left = 0  # recurrences still to run
         self._error: Exception | None = None  # that ended the last run
         super().__init__(live=live)
-        with self._report_errors():
-            self.refresh()
+        self._reread()
 
     # for the caller
 
@@ -126,7 +125,7 @@ class RecurringPanel(LivePanel):
 
     # for the views
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Content:
         return {
             "title": self.title(), "name": self.source.name, "simulated": self.source.simulated,
             "whyNot": self.source.why_not,
@@ -135,7 +134,7 @@ class RecurringPanel(LivePanel):
     def news(self, *, whole: bool = False) -> Message:
         return {"kind": "news", "view": self._described, "left": self._left}, []
 
-    def on_message(self, kind: str, content: dict[str, Any]) -> None:
+    def on_message(self, kind: str, content: Content) -> None:
         with self._lock:
             if kind == "eta":
                 self.set_eta(float(content["eta"]), asked=content.get("asked"))

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from ....errors import UsageError
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 NEEDED = ("workload", "iteration_s", "power_w")
 KNOBS = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w")
 # Power limit over power at the reference: where curves over limits are read.

@@ -57,7 +57,7 @@ class CardPhysics:
         active, _ = _inputs(names, features, self.typical_memory)
         share = features[:, names.index(SHARE)]
         watts = np.column_stack([np.ones(len(share)), share, active]) @ self.watts.T
-        return np.asarray(np.log(np.maximum(watts, 1e-3) / share[:, None]))
+        return np.log(np.maximum(watts, 1e-3) / share[:, None])
 
     def inputs(self, names: tuple[str, ...], features: Array) -> Array:
         """The inputs of the laws for a workload: memory activity, share of gaps, power, (workloads, 3)."""
@@ -115,7 +115,7 @@ def _time(
 ) -> Array:
     a, b, q = (each[:, None] for each in _parts(edge, full, gap, active, idle))
     busy = ((a * np.exp(clocked)) ** edge + (b * np.exp(memory)) ** edge) ** (1 / edge)
-    return np.asarray(np.log(q + (1 - q) * busy))
+    return np.log(q + (1 - q) * busy)
 
 
 def _watts(curves: Curves, active: Array) -> Array:

@@ -66,7 +66,7 @@ def _at_cap(nodes: Nodes, table: Array, cap: float, log_power: Array) -> Array:
         x = np.exp(np.interp(np.log(cap), powers, np.append(np.log(nodes.x[order]), 0.0)))
         ways.append(_at_clock(nodes, table, float(x), 1.0))
     known = [each for each in ways if np.isfinite(each).all()]
-    return np.asarray(np.mean(known, axis=0)) if known else np.full(table.shape[1], np.nan)
+    return np.mean(known, axis=0) if known else np.full(table.shape[1], np.nan)
 
 
 def _line(places: Array, table: Array, want: float, *, at_top: bool) -> Array:
