@@ -1,4 +1,4 @@
-"""What the tests share: simulated machines that leave nothing behind, a home of their own, the published
+"""Fixtures for all tests: simulated machines that leave nothing behind, a separate home, and the published
 data.
 """
 
