@@ -52,8 +52,8 @@ CLOCKS = pl.DataFrame({"sm_clock_mhz": range(855, 1755, 15)})
 
 
 def card(clock_mhz: int, rng: np.random.Generator, kind: str) -> tuple[float, float]:
-    """A card by its clock: as the physics has it; with a cliff of 7 % above 1050 MHz; or with a limit that
-    is met from 1400 MHz on, above which time scatters by 2 %.
+    """A card by its clock: as the physics gives it, or with a cliff of 7 % above 1050 MHz. A third kind
+    meets a limit from 1400 MHz on, above which time scatters by 2 %.
     """
     x = clock_mhz / 1740
     time_s, power_w = 0.8 / x + 0.2, 60 + 280 * x * (0.7 + 0.3 * max(0.0, (x - 0.6) / 0.4)) ** 2
