@@ -156,7 +156,7 @@ def data_dir() -> Path:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Whole files go to workers: fixtures are costly. One worker gets all browser tests; slow files are split.
+    """Whole files go to workers: fixtures are slow. One worker gets all browser tests; slow files are split.
 
     Not xdist's own groups: it writes them into names that pytest 9 no longer takes.
     """

@@ -112,7 +112,7 @@ def test_without_a_counter_there_is_no_testimony() -> None:
     assert aliasing.check_aliasing(sensed(0.35, counter=False), 0.35, guarded=False) == ""
 
 
-def test_a_sensor_of_unknown_rate_gives_no_alias_verdict() -> None:
+def test_with_slow_polling_another_interval_would_decide() -> None:
     rows = sensed(0.35, counter=False)
     rows["power_tick_s"] = math.nan
     assert aliasing.check_aliasing(rows, 0.35) is None
@@ -131,7 +131,7 @@ def test_a_sensor_of_unknown_rate_gives_no_alias_verdict() -> None:
         (5.0, False),
     ],
 )
-def test_a_period_below_a_few_polling_intervals_is_near_the_limit(seconds: float, near: bool) -> None:
+def test_periods_near_the_sampling_limit_are_recognised(seconds: float, near: bool) -> None:
     assert aliasing.near_limit(seconds, 0.1, 0.1) is near
     assert aliasing.near_limit(seconds, math.nan, 0.1) is near
 
