@@ -131,7 +131,7 @@ def test_a_sweep_of_too_many_candidates_is_refused_immediately() -> None:
         (lambda: workbench.example_training(iterations="3"), "iterations='3'"),  # type: ignore[arg-type]
     ],
 )
-def test_a_function_reports_the_allowed_arguments(simulated: Simulated, act: Callable[[], object], text: str) -> None:
+def test_a_bad_argument_is_explained(simulated: Simulated, act: Callable[[], object], text: str) -> None:
     simulated("A100")
     with pytest.raises(WorkbenchError, match=text):
         act()

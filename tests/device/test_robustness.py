@@ -602,7 +602,7 @@ def test_simulating_in_another_pid_namespace_removes_no_living_machine_or_ring(
     recorder.stop()
 
 
-def test_memory_that_a_process_has_mapped_is_not_swept(monkeypatch: pytest.MonkeyPatch, own_memory: Path) -> None:
+def test_memory_mapped_by_a_process_is_not_swept(monkeypatch: pytest.MonkeyPatch, own_memory: Path) -> None:
     """The file name contains its owner's pid, which no process has in another PID namespace."""
     pid, folder = dead_pid(), own_memory
     gpus, ring = folder / f"workbench-gpus-{pid}-test", folder / f"workbench-ring-{pid}-test"

@@ -282,7 +282,7 @@ def test_the_earlier_limit_is_restored(machine: Machine, job: Made) -> None:
     assert limit_w(machine) == 225.0
 
 
-def test_without_rights_it_reports_that_and_continues(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, job: Made) -> None:
+def test_without_rights_it_reports_and_continues(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, job: Made) -> None:
     sessions.current().close()
     poor = simulated("V100", stepped=True, privileged=False)
     _ = sessions.current().meter

@@ -115,7 +115,7 @@ def test_rows_out_of_order_twice_or_cut_off_do_no_harm(file: Path) -> None:
         ("time,gpu,DCGM_FI_DEV_SM_CLOCK\n1,0,1410\n", "dcgm_fi_dev_sm_clock"),
     ],
 )
-def test_a_file_that_is_no_trace_is_refused_with_its_contents_named(file: Path, text: str, named: str) -> None:
+def test_a_file_that_is_no_trace_is_refused_with_its_contents(file: Path, text: str, named: str) -> None:
     file.write_text(text)
     with pytest.raises(UsageError, match=named):
         read_log(file)

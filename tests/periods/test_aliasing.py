@@ -78,7 +78,7 @@ def noisy(
 
 @pytest.mark.parametrize("jitter_s", [0.0, 0.0005, 0.001])
 @pytest.mark.parametrize("seconds", [0.4, 0.52, 0.6])
-def test_a_true_period_stays_when_the_polling_cannot_resolve_its_harmonics(seconds: float, jitter_s: float) -> None:
+def test_a_true_period_stays_when_its_harmonics_are_unresolved(seconds: float, jitter_s: float) -> None:
     """Two readings per period give no amplitude, as for the third harmonic of 0.6 s or the second of 0.4 s.
     """
     rng, there = np.random.default_rng(5), []

@@ -57,7 +57,7 @@ def test_both_means_the_clocks_and_also_the_limits_below_the_default() -> None:
         (AMPERE, "voltage", "'voltage'"),
     ],
 )
-def test_where_nothing_can_be_set_the_message_names_the_alternative(limits: Limits, over: str, says: str) -> None:
+def test_where_nothing_can_be_set_an_alternative_is_named(limits: Limits, over: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         space_from(limits, over)  # type: ignore[arg-type]
 

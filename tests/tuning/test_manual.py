@@ -187,7 +187,7 @@ def test_a_refusal_keeps_the_setting_and_gives_commands_for_an_administrator(
     assert hand.refused == ""
 
 
-def test_a_lock_that_cannot_be_released_leaves_the_earlier_setting(machine: Machine, hand: ManualControl) -> None:
+def test_a_failed_release_of_a_lock_keeps_the_setting(machine: Machine, hand: ManualControl) -> None:
     hand.apply(Setting(200.0, 1005))
     machine.inject(RESET_SM, NO_PERMISSION, times=1)
     with pytest.raises(NotPermitted):
@@ -216,7 +216,7 @@ def test_a_cells_end_does_not_undo_an_applied_setting(machine: Machine, hand: Ma
     assert truth(machine) == (250.0, 0)
 
 
-def test_a_run_of_this_process_is_named_as_the_one_that_restores(machine: Machine, hand: ManualControl) -> None:
+def test_a_run_of_this_process_is_named_as_the_restorer(machine: Machine, hand: ManualControl) -> None:
     with lease.applied(hand.device, Setting(200.0)):
         assert "a run" in hand.apply(Setting(150.0)).text[0]
         hand.undo()
