@@ -1,4 +1,4 @@
-"""What the tests share: simulated machines that leave nothing behind, a home of their own, the published
+"""Fixtures for all tests: simulated machines that leave nothing behind, a separate home, and the published
 data.
 """
 
@@ -156,7 +156,7 @@ def data_dir() -> Path:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files go to workers whole, since their fixtures are costly; all browser tests to one; slow files in single tests.
+    """Whole files go to workers: fixtures are slow. One worker gets all browser tests; slow files are split.
 
     Not xdist's own groups: it writes them into names that pytest 9 no longer takes.
     """

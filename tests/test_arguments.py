@@ -68,7 +68,7 @@ def test_numbers_of_other_kinds_become_pythons_own() -> None:
         ({"count": 1, "seed": -1}, "seed=-1.*0 or more"),
     ],
 )
-def test_what_is_of_another_type_is_named(arguments: dict[str, Any], text: str) -> None:
+def test_an_argument_of_another_type_is_named(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         called(**arguments)
 
@@ -86,7 +86,7 @@ def test_a_value_of_thousands_of_letters_leaves_the_way_out_in_the_sentence() ->
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/", "pipe"])
-def test_what_is_no_regular_file_is_not_read(tmp_path: Path, path: str) -> None:
+def test_a_file_that_is_not_regular_is_not_read(tmp_path: Path, path: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     for read in (named_file, workbench.read_log, read_jobs):
         with pytest.raises(UsageError, match="no regular file"):
@@ -103,7 +103,7 @@ def test_a_setting_holds_numbers_only(value: Any) -> None:
     assert Setting(np.float32(200.0), np.int64(1410)) == Setting(200.0, 1410)  # type: ignore[arg-type]
 
 
-def test_a_sweep_of_too_many_candidates_is_refused_at_once() -> None:
+def test_a_sweep_of_too_many_candidates_is_refused_immediately() -> None:
     tens = range(1, 10**7)
     with pytest.raises(UsageError, match=r"batch_size .*100,000 values"):
         candidates({"batch_size": tens, "power_limit_w": tens, "sm_clock_mhz": tens})
@@ -131,7 +131,7 @@ def test_a_sweep_of_too_many_candidates_is_refused_at_once() -> None:
         (lambda: workbench.example_training(iterations="3"), "iterations='3'"),  # type: ignore[arg-type]
     ],
 )
-def test_a_function_says_what_it_takes(simulated: Simulated, act: Callable[[], object], text: str) -> None:
+def test_a_bad_argument_is_explained(simulated: Simulated, act: Callable[[], object], text: str) -> None:
     simulated("A100")
     with pytest.raises(WorkbenchError, match=text):
         act()
@@ -139,7 +139,7 @@ def test_a_function_says_what_it_takes(simulated: Simulated, act: Callable[[], o
 
 @pytest.mark.filterwarnings("ignore:only the time")
 @pytest.mark.parametrize("label", [np.array([]), POINTS, 3])
-def test_a_training_goes_on_whatever_its_label_is(simulated: Simulated, label: Any) -> None:
+def test_a_training_continues_with_any_label(simulated: Simulated, label: Any) -> None:
     simulated("A100")
     assert list(workbench.track([1, 2], label)) == [1, 2]
 

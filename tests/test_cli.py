@@ -222,7 +222,7 @@ def test_a_full_disk_costs_the_log_and_not_the_answer(
 # log, gpus, notebooks
 
 
-def test_the_log_shows_and_exports_what_was_measured(
+def test_the_log_shows_and_exports_measurements(
     no_gpu: None, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for label in ("first", "second", "third"):
@@ -250,7 +250,7 @@ def test_a_damaged_file_in_the_log_is_named(capfd: pytest.CaptureFixture[str]) -
     assert "m-bad.parquet" in capfd.readouterr().err
 
 
-def test_the_gpus_are_listed_with_what_they_can(
+def test_the_gpus_are_listed_with_their_abilities(
     simulated: Simulated, capfd: pytest.CaptureFixture[str]
 ) -> None:
     simulated("V100,P100,A100", stepped=True)
@@ -293,7 +293,7 @@ TrainingJob("imagenet", 512, iterations=6, evaluate=False).run()
 """
 
 
-def test_a_command_is_tuned_and_the_gpu_is_put_back(
+def test_a_command_is_tuned_and_the_gpu_is_restored(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     written = tmp_path / "train.json"

@@ -97,7 +97,7 @@ def test_the_first_help_names_all_commands_examples_and_exit_statuses(capsys: py
 
 
 def completions(line: str, directory: Path) -> list[str]:
-    """What a shell offers for the end of a line."""
+    """The completions that a shell offers for the end of a line."""
     found = directory / "completions"
     environment = {
         **os.environ, "_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(found), "_ARGCOMPLETE_IFS": "\n",
@@ -127,7 +127,7 @@ def test_every_shell_has_a_script(shell: str, capsys: pytest.CaptureFixture[str]
 
 
 def answer(capfd: pytest.CaptureFixture[str], *text: str, status: int = 0) -> dict[str, object]:
-    """What a command writes to standard output: one JSON object, whatever it has to say besides."""
+    """The standard output of a command: one JSON object, with messages elsewhere."""
     capfd.readouterr()
     assert main(list(text)) == status
     found = json.loads(capfd.readouterr().out)
@@ -136,7 +136,7 @@ def answer(capfd: pytest.CaptureFixture[str], *text: str, status: int = 0) -> di
     return found
 
 
-def test_whatever_reports_something_reports_it_as_json() -> None:
+def test_every_command_that_reports_can_report_json() -> None:
     for name in set(COMMANDS) - SILENT:
         assert "--json" in COMMANDS[name], name
 

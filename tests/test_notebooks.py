@@ -47,7 +47,7 @@ def test_a_notebook_runs_from_top_to_bottom(path, simulated, monkeypatch):
 
 
 def shows_iterations(results: list[str], texts: list[str]) -> None:
-    """Notebook 02: what is sure is right, and what its texts promise is there."""
+    """Notebook 02: every period marked as sure is right, and the outputs promised in its text are there."""
     text = {shown.split(":")[0].strip(): shown for shown in results}
     true_s = {name: _seconds(text[name], "marks") for name in ("tracked", "marked")}
     assert true_s["tracked"] == pytest.approx(0.594, rel=0.02)
@@ -102,7 +102,7 @@ def shows_a_saving(results: list[str], texts: list[str]) -> None:
 
 
 def shows_a_tuned_cell(results: list[str], texts: list[str]) -> None:
-    """Notebook 04: less energy within the bound, as much as the tuner says, and a switch of the work is
+    """Notebook 04: less energy within the slowdown limit, as much as the tuner reports, and a new workload is
     noticed.
     """
     text = "\n".join(texts)
@@ -119,8 +119,8 @@ def shows_a_tuned_cell(results: list[str], texts: list[str]) -> None:
 
 
 def shows_policies(results: list[str], texts: list[str]) -> None:
-    """Notebook 06: sharing saves energy against every baseline on both clusters, and all of it is said to
-    be simulated.
+    """Notebook 06: sharing saves energy against every baseline on both clusters, and all of it is marked
+    simulated.
     """
     panels = [text for text in texts if text.startswith("Cluster: ")]
     assert len(panels) >= 3

@@ -1,4 +1,4 @@
-"""What a person may not read is not readable by others, whatever the umask."""
+"""A private file is not readable by others, under any umask."""
 
 from __future__ import annotations
 

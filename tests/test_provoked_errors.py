@@ -38,7 +38,7 @@ PandasFrame.__module__, PandasFrame.__name__ = "pandas.core.frame", "DataFrame"
 
 
 class Place(NamedTuple):
-    """Where a mistake is made: an empty directory, what was printed, and a shell with the magics."""
+    """The place of a mistake: an empty directory, the printed text, and a shell with the magics."""
 
     path: Path
     capfd: pytest.CaptureFixture[str]
@@ -46,7 +46,7 @@ class Place(NamedTuple):
     caplog: pytest.LogCaptureFixture
 
     def shell(self, *cells: str) -> str:
-        """What the last of these cells shows."""
+        """The output of the last of these cells."""
         shell = InteractiveShell()
         shell.run_cell("%load_ext kernels_ext", silent=True)
         try:

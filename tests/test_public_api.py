@@ -106,7 +106,7 @@ def test_dir_has_every_name_that_a_person_may_use() -> None:
 
 
 @pytest.mark.parametrize("name", [*SIGNATURES, *MADE])
-def test_a_function_or_type_takes_what_it_took(name: str) -> None:
+def test_the_signature_of_a_function_or_type_is_unchanged(name: str) -> None:
     signature = str(inspect.signature(getattr(workbench, name)))
     assert signature == {**SIGNATURES, **MADE}[name]
 
@@ -170,7 +170,7 @@ def train(iterations: int = 30, gpu: int = 0) -> None:
 
 
 def html(value: Any) -> str:
-    """What a cell shows of it."""
+    """The HTML that a cell shows for it."""
     return str(HTMLFormatter()(value))
 
 
@@ -195,7 +195,7 @@ def test_a_name_of_no_gpu_is_refused(two: Any, gpus: Any) -> None:
         workbench.devices(gpus)
 
 
-def test_a_setting_is_applied_to_those_that_are_named_and_put_back(two: Any) -> None:
+def test_a_setting_is_applied_to_the_named_gpus_and_restored(two: Any) -> None:
     before = [device.setting() for device in two.devices]
     with workbench.gpu_settings(power_limit_w=150, gpus=1) as shown:
         assert shown == (workbench.Setting(150.0),)
@@ -258,7 +258,7 @@ def results(two: Any, tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def test_whatever_a_cell_returns_shows_itself_and_has_a_panel_where_there_is_one(
+def test_every_result_has_a_display_and_its_panel_where_one_exists(
     results: dict[str, Any], tmp_path: Path
 ) -> None:
     for name, value in results.items():

@@ -4,7 +4,8 @@
     python -m tools.writing --count        sentences by length, and places by file
 
 Texts are Markdown files, Markdown cells of notebooks, docstrings of public names and strings of four words or
-more in Python, and strings in the views' JavaScript. Code in backticks and code blocks are left out.
+more in Python, and strings in the views' JavaScript. Of tests only docstrings and names are read. Code in
+backticks and code blocks are left out.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("workbench", "kernels_ext", "benchmarks")
+PACKAGES = ("workbench", "kernels_ext", "benchmarks", "tests")
 GUIDES = ("README.md", "docs/how-to", "docs/index.md", "docs/tutorials", "notebooks")
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 LONGEST = {"guide": 25, "other": 40}  # words per sentence
 UNITS = (
     "iteration|second|task|GPU|run|minute|hour|job|page|token|step|day|week|epoch|sample|year|cell|row|file|line"
@@ -87,10 +89,9 @@ def markdown(text: str) -> Iterator[tuple[int, str]]:
 def python(text: str) -> Iterator[tuple[int, str]]:
     """Docstrings of public names, and strings of four words or more."""
     tree = ast.parse(text)
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {}
     for node in ast.walk(tree):
-        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr):
+        if isinstance(node, DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr):
             name = getattr(node, "name", "module")
             docstrings[id(node.body[0].value)] = name.startswith("_") and not name.startswith("__")
     for node in ast.walk(tree):
@@ -101,12 +102,23 @@ def python(text: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, " ".join(re.sub(r"^\s*\w+: ", "", paragraph).split())
 
 
+def tests(text: str) -> Iterator[tuple[int, str]]:
+    """Docstrings, and the names of test functions and classes as sentences."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, DOCUMENTED):
+            name, line = getattr(node, "name", ""), getattr(node, "lineno", 1)
+            if name.startswith(("test_", "Test")):
+                yield line, name.removeprefix("test_").replace("_", " ").capitalize() + "."
+            for paragraph in filter(None, ENTRY.split(ast.get_docstring(node) or "")):
+                yield line, " ".join(paragraph.split())
+
+
 def texts(paths: list[Path]) -> Iterator[tuple[str, int, str]]:
     """Each paragraph: its file, its line, the text without code."""
     for path in paths:
         name, text = str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
         if path.suffix == ".py":
-            found = python(text)
+            found = tests(text) if "tests" in Path(name).parts else python(text)
         elif path.suffix == ".js":
             lines = enumerate(text.splitlines(), 1)
             found = ((number, each[2]) for number, line in lines for each in QUOTED.finditer(line))

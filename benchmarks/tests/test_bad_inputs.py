@@ -46,7 +46,7 @@ def shown(text: str, status: int) -> Callable[[], None]:
         (lambda: print("Traceback (most recent call last):\n  x", file=sys.stderr), "raw"),
     ],
 )
-def test_an_error_of_ours_that_says_something_is_a_refusal(act: Callable[[], object], kind: str) -> None:
+def test_a_workbench_error_with_a_message_is_a_refusal(act: Callable[[], object], kind: str) -> None:
     assert classified(act)[0] == kind
 
 

@@ -86,7 +86,7 @@ def test_a_log_is_cut_by_rules_that_know_nothing_of_it(tmp_path: Path) -> None:
     assert list(weeks(log.head(10))) == ["whole log"]
 
 
-def test_what_is_too_wide_too_short_or_too_long_is_left_out_or_capped() -> None:
+def test_wide_and_short_jobs_are_left_out_and_long_ones_capped() -> None:
     log = pl.DataFrame(
         {
             "job_id": [1, 2, 3, 4],

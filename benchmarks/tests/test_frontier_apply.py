@@ -13,7 +13,7 @@ from workbench.measurement import session as sessions
 
 
 @pytest.mark.usefixtures("simulated")
-def test_random_sequences_with_faults_end_restored_or_say_what_is_left(
+def test_random_sequences_with_faults_restore_or_report_the_remaining_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))

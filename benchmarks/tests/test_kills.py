@@ -51,7 +51,7 @@ def test_a_kill_that_spares_the_watchdog_is_restored_by_it(name: str, changed: N
     assert outcome.delay_s is not None
 
 
-def test_a_kill_of_both_is_restored_by_the_next_start_which_says_so(changed: None) -> None:
+def test_after_a_kill_of_both_the_next_start_restores_and_reports(changed: None) -> None:
     outcome = kills.trial(2, 0, named("kernel, watchdog and sampler together"))
     assert (outcome.restored_by, outcome.changed_at_kill) == ("next start", True)
     assert ["is restored" in shown for shown in outcome.said] == [True]
@@ -97,14 +97,14 @@ def test_neither_a_full_disk_nor_a_read_only_home_keeps_a_gpu_changed(disk: str)
 
 @pytest.mark.skipif(not STAND_IN, reason="WORKBENCH_TEST_DRIVER names no stand-in driver")
 @pytest.mark.parametrize("name", [each.name for each in kills.OF_THE_STAND_IN])
-def test_a_start_restores_or_tells_on_a_driver_of_others(name: str) -> None:
+def test_a_start_restores_or_reports_with_another_driver(name: str) -> None:
     outcome = kills.trial(7, 0, permitted(name), library=Path(str(STAND_IN)).resolve())
     assert (outcome.ended_early, outcome.silent) == ("", False)
     assert outcome.restored_by
     assert not outcome.hidden or outcome.said
 
 
-def test_what_the_next_start_cannot_reach_must_be_told() -> None:
+def test_a_change_hidden_from_the_next_start_must_be_reported() -> None:
     hidden = Outcome("x", 0, restored_by="next start", hidden=True)
     assert hidden.silent
     assert not replace(hidden, said=["it is 200 W"]).silent

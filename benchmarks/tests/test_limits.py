@@ -58,7 +58,7 @@ def test_without_any_measured_curve_generated_cards_are_scored(
     assert all(set(row) > searched - {"generated"} for row in before.values())
 
 
-def test_what_is_known_before_is_of_another_job_where_it_says_so() -> None:
+def test_each_case_takes_its_prior_curves_from_the_right_job() -> None:
     off: dict[str, list[float]] = {"same": [], "wrong": []}
     for seed in range(4):
         every = limits.worlds("plain", seed)

@@ -45,7 +45,7 @@ def ran(
 
 
 @pytest.mark.parametrize("checkpoints", [False, True])
-def test_a_job_that_nobody_tunes_costs_what_is_worked_out_for_it(
+def test_an_untuned_job_has_the_calculated_default_cost(
     simulated: Callable[..., Machine], checkpoints: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clocks_jobs, "CHECKPOINT_EVERY", 5)

@@ -229,7 +229,7 @@ def test_without_iteration_starts_no_cycle_is_known(tmp_path: Path) -> None:
     assert load_cases(tmp_path / "period")[0].truth.levels == {}
 
 
-def test_a_directory_without_truth_says_so(tmp_path: Path) -> None:
+def test_a_directory_without_truth_is_reported(tmp_path: Path) -> None:
     write_cases(tmp_path / "period")
     (tmp_path / "period" / "truth_7.csv").unlink()
     with pytest.raises(UsageError, match="--data DIR"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 
-def test_held_out_limits_of_the_v100_are_foretold(data_dir: Path) -> None:
+def test_the_model_predicts_held_out_limits_of_the_v100(data_dir: Path) -> None:
     path = data_dir / "zeus" / "summary_power_v100.csv"
     if not path.exists():
         pytest.skip("the Zeus power traces are not here; set WORKBENCH_DATA to their folder")

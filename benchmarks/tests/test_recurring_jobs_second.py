@@ -31,7 +31,7 @@ def test_a_seed_gives_the_same_jobs_and_a_longer_list_begins_like_a_shorter() ->
     assert not np.array_equal(jobs(1, seed=8)[0].epoch_energy_j, jobs(1, seed=7)[0].epoch_energy_j)
 
 
-def test_jobs_lie_in_the_ranges_and_every_family_is_there() -> None:
+def test_jobs_are_within_the_ranges_and_cover_every_family() -> None:
     assert {job.family for job in JOBS} == set(FAMILIES)
     assert sum(FAMILIES.values()) == pytest.approx(1.0)
     assert 0.15 < np.mean([job.drift is not None for job in JOBS]) < 0.35
@@ -68,7 +68,7 @@ def test_an_epoch_costs_what_a_card_would_draw() -> None:
         assert (time_s[:, :-1] >= 0.938 * time_s[:, 1:]).all(), "a lower limit is not faster"
 
 
-def test_the_families_are_what_they_are_called() -> None:
+def test_each_family_has_the_property_in_its_name() -> None:
     for job in JOBS:
         cost = _costs_j(job)
         if job.family == "edge-optimal":

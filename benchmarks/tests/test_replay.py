@@ -51,7 +51,7 @@ def test_the_paper_s_policy_has_the_regret_that_was_published_for_zeus(jobs: dic
     assert score(job, objective, bills)["regret_runs"] == pytest.approx(9.73, abs=3 * 1.25 / 12**0.5)
 
 
-def test_doing_nothing_costs_what_the_trace_says(jobs: dict[str, Job]) -> None:
+def test_the_default_policy_has_the_cost_of_the_trace(jobs: dict[str, Job]) -> None:
     job = jobs["sentiment140 v100"]  # always three epochs
     bill = replay(Default(), job, zeus_cost(job, 0.5), 0, 5)
     assert bill.cost == pytest.approx(

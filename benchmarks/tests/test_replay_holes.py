@@ -19,7 +19,7 @@ SIZES, LIMITS = (8, 16, 32, 64), (100, 150, 200, 250)
 
 
 def _traces(folder: Path, *, power: pl.Expr, runs: pl.Expr) -> list[Job]:
-    """Three workloads on a made-up GPU, of whose rows the expressions tell those that are there."""
+    """Three workloads on a made-up GPU; the expressions select the rows that exist."""
     (folder / "zeus").mkdir()
     names = ["squad", "cifar100", "sentiment140"]
     pl.DataFrame({

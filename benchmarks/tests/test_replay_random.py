@@ -77,7 +77,7 @@ def test_ours_gives_a_batch_size_up_that_never_gets_there() -> None:
     assert [arm for arm, _ in bill.chosen][-6:] == [0] * 6
 
 
-def test_three_runs_in_vain_end_a_recurrence_which_owes_a_training() -> None:
+def test_three_failed_runs_end_a_recurrence_and_a_training_is_charged() -> None:
     from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
 
     often = plain(lambda size, rng: 4.0 if rng.random() < 0.5 else None, max_epochs=10)

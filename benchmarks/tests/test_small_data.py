@@ -90,7 +90,7 @@ def _part(name: str, monkeypatch: pytest.MonkeyPatch, found: dict[str, Any] | Ex
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
-def test_a_part_that_cannot_run_says_why_and_the_others_go_on(
+def test_a_failing_part_gives_its_reason_and_the_others_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _part("predictor", monkeypatch, UsageError("there are no counters"))

@@ -53,7 +53,7 @@ def held(card: str, setting: Setting, simulated: Callable[..., Machine], job: ob
     return (machine.clock() - start_s) / 20, machine.true_energy_j(0, start_s, machine.clock()) / 20
 
 
-def test_what_was_measured_is_answered_and_between_it_logarithms_are_straight() -> None:
+def test_measured_points_are_exact_and_interpolation_is_linear_in_logarithms() -> None:
     work = sweep()
     card = measured_card("PAPER", [work])
 
@@ -137,7 +137,7 @@ def test_the_driver_pairs_each_memory_clock_with_the_sm_clocks_that_were_measure
         device.write(Setting(sm_clock_mhz=1500, mem_clock_mhz=800))
 
 
-def test_a_job_at_a_setting_costs_what_was_measured_there(simulated: Callable[..., Machine]) -> None:
+def test_a_job_at_a_setting_has_the_measured_cost(simulated: Callable[..., Machine]) -> None:
     work = sweep()
     card = measured_card("PAPER", [work])
     job = measured_workload(card, "job", [(work, 0.5)])
@@ -177,7 +177,7 @@ def test_several_sweeps_share_a_card_where_all_were_measured(simulated: Callable
         ([Point(1000, None, 200.0, 1.0, 100.0)], "a power limit"),
     ],
 )
-def test_measurements_that_say_nothing_are_refused(points: list[Point], shown: str) -> None:
+def test_unusable_measurements_are_refused(points: list[Point], shown: str) -> None:
     with pytest.raises(UsageError, match=shown):
         Measured("kernel", points)
 
@@ -195,7 +195,7 @@ def test_a_card_needs_sweeps_of_one_kind_that_meet_and_a_key_of_its_own() -> Non
         measured_card("PAPER", [sweep()], step_mhz=1)
 
 
-def test_what_was_measured_on_one_card_runs_on_no_other(simulated: Callable[..., Machine]) -> None:
+def test_a_workload_measured_on_one_card_runs_on_no_other(simulated: Callable[..., Machine]) -> None:
     work = sweep()
     job = measured_workload(measured_card("PAPER", [work]), "job", [(work, 0.5)])
     simulated("PAPER,V100", stepped=True)

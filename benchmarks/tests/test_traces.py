@@ -9,7 +9,7 @@ from benchmarks.fixtures.traces import APERIODIC, PERIODIC, explained, random_ca
 
 
 @pytest.mark.parametrize("family", sorted(PERIODIC))
-def test_a_periodic_job_tells_its_iterations(family: str) -> None:
+def test_a_periodic_job_includes_its_true_iterations(family: str) -> None:
     for seed in range(8):
         case = random_case(np.random.default_rng([1, seed]), family)
         truth = case.truth
@@ -51,7 +51,7 @@ def test_the_same_chance_gives_the_same_case() -> None:
     assert one.trace.equals(other.trace)
 
 
-def test_what_the_true_phase_explains() -> None:
+def test_the_true_phase_explains_a_square_wave_but_not_noise() -> None:
     time_s = np.arange(0, 40, 0.05)
     starts_s = np.arange(0, 40, 2.0)
     square = np.where(time_s % 2 < 1, 1.0, 0.0)

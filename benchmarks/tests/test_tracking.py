@@ -9,7 +9,7 @@ import pytest
 from benchmarks.tracking import time_to_sure
 
 
-def test_the_benchmark_tells_after_how_many_periods_the_tracker_was_right_and_sure() -> None:
+def test_the_benchmark_counts_the_periods_until_the_tracker_is_right_and_sure() -> None:
     time_s = np.arange(0, 60, 0.1)
     # A plateau and a gap alone may as well be many hidden iterations and a pause: two steps are no such.
     phase_s = time_s % 1.7

@@ -77,13 +77,13 @@ def test_jobs_have_all_sensors_both_ways_to_find_steps_and_all_traits() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 8, 13])
-def test_a_job_costs_what_its_tables_say(number: int, simulated: Callable[..., Machine]) -> None:
+def test_a_job_has_the_cost_in_its_tables(number: int, simulated: Callable[..., Machine]) -> None:
     job = short(number)
     machine = simulated(job.card.key, stepped=True)
     assert ran(job, machine) == pytest.approx(job.cost(), rel=1e-9)
 
 
-def test_a_job_at_another_setting_costs_what_its_tables_say(simulated: Callable[..., Machine]) -> None:
+def test_a_job_at_another_setting_has_the_cost_in_its_tables(simulated: Callable[..., Machine]) -> None:
     job = short(2)
     setting = Setting(sm_clock_mhz=job.card.sm_clocks_mhz[20])
     machine = simulated(job.card.key, stepped=True)

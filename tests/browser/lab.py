@@ -204,7 +204,7 @@ class Notebook:
         )
 
     def run(self, cell: int) -> None:
-        """Start a cell and return at once."""
+        """Start a cell and return immediately."""
         self.page.evaluate("""cell => {
             const notebook = window.jupyterapp.shell.currentWidget.content;
             notebook.activeCellIndex = cell;
@@ -251,7 +251,7 @@ class Notebook:
         self.wait("name => document.body.dataset.jpThemeName === name", argument=name)
 
     def observe(self) -> dict[str, Any] | None:
-        """What the live panel shows, None where there is none."""
+        """The state of the live panel, None where there is no panel."""
         return self.page.evaluate(LOOK)  # type: ignore[no-any-return]
 
     def until(self, condition: str, timeout_s: float = PATIENCE_S, *, observe: str = LOOK) -> dict[str, Any]:

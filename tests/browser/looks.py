@@ -1,4 +1,4 @@
-"""What a picture of a page cannot be asked: words that lie over one another, and what axe-core finds."""
+"""Checks of a page that a picture cannot answer: overlapping text and axe-core's findings."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ LEAST_LETTERS_PX = 9.9
 
 
 def note_text(page: Page) -> None:
-    """Note from the next load of the page on what is written to canvases; `overlaps` needs it."""
+    """From the next load of the page on, record the text drawn on canvases; `overlaps` needs it."""
     page.add_init_script(NOTE)
 
 

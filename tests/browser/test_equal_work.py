@@ -1,4 +1,4 @@
-"""What a notebook shows of runs that did unequal work: nothing is compared that cannot be compared."""
+"""A notebook compares no runs that did unequal work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Front ends beside a JupyterLab at the root of its server: behind a JupyterHub's prefix, and Notebook 7."""
+"""Other front ends than a JupyterLab at the root of its server: behind a JupyterHub's prefix, and Notebook 7.
+"""
 
 from __future__ import annotations
 

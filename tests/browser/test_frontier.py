@@ -1,5 +1,5 @@
-"""The frontier in JupyterLab: sliders and keys move the choice and the table at once, the kernel hears of
-it, also while a cell runs.
+"""The frontier in JupyterLab: sliders and keys move the choice and the table immediately. The kernel receives
+each move, also while a cell runs.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def state_when(notebook: Notebook, condition: str) -> dict[str, Any]:
 
 
 def hear(notebook: Notebook) -> None:
-    """Let the kernel that is deaf hear again."""
+    """Let the kernel receive messages again after `deafen`."""
     (notebook.lab.notebooks / "pipe").write_bytes(b"")
     notebook.finish(5)
 
@@ -168,7 +168,7 @@ def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(
     opened.theme("JupyterLab Light")
 
 
-def test_a_step_while_a_cell_runs_is_drawn_and_heard_and_a_stale_choice_moves(opened: Notebook) -> None:
+def test_the_kernel_receives_a_step_during_a_cell_and_a_stale_choice_moves(opened: Notebook) -> None:
     state_when(opened, "it.heard && it.row >= 0")
     opened.run(2)
     press(opened, ".workbench-bound", "End")
@@ -187,7 +187,7 @@ def test_a_step_while_a_cell_runs_is_drawn_and_heard_and_a_stale_choice_moves(op
     assert "power_limit_w=120" in opened.outputs(4)[0]["data"]["text/plain"]
 
 
-def test_it_steps_while_the_kernel_cannot_hear_and_says_when_it_will(opened: Notebook) -> None:
+def test_it_steps_while_the_kernel_is_busy_and_shows_how_long_it_waits(opened: Notebook) -> None:
     state_when(opened, "it.heard && it.row >= 0")
     deafen(opened)
     press(opened, ".workbench-frontier-plot", "ArrowLeft")
@@ -234,7 +234,7 @@ RESTS = """async (seconds) => {
 
 
 @pytest.mark.slow
-def test_a_view_that_shows_nothing_new_writes_nothing_and_says_nothing(notebook: Make) -> None:
+def test_an_unchanged_view_writes_nothing_and_sends_no_message(notebook: Make) -> None:
     made = notebook([SET_UP, "workbench.panels.frontier(points)"])
     for cell in (0, 1):
         made.run(cell)

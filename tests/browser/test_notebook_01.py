@@ -16,8 +16,7 @@ Make = Callable[[Sequence[str]], Notebook]
 
 
 def cells() -> list[str]:
-    """The notebook's code, with the simulated GPU chosen by name where the notebook only lists what is
-    there.
+    """The notebook's code. Where the notebook only lists the GPUs present, this code names the simulated one.
     """
     notebook = nbformat.read(REPOSITORY / "notebooks" / "01_measure_a_cell.ipynb", as_version=4)
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]

@@ -50,7 +50,7 @@ def press(notebook: Notebook, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_chosen_on_the_frontier_is_applied_while_a_cell_runs(notebook: Make) -> None:
+def test_a_choice_on_the_frontier_is_applied_while_a_cell_runs(notebook: Make) -> None:
     code = cells()
     text = {"panel": "panels.apply(", "run": "%%energy while it runs"}
     at = {name: next(n for n, cell in enumerate(code) if each in cell) for name, each in text.items()}

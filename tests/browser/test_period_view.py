@@ -1,5 +1,5 @@
-"""The iterations in JupyterLab: found, drawn and said while a cell of pure Python keeps the kernel busy;
-left as a picture.
+"""The iterations in JupyterLab: found, drawn and described while a cell of pure Python keeps the kernel busy.
+A picture remains afterwards.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def test_a_page_reloaded_while_the_cell_runs_attaches_again_also_where_it_was_no
 
 
 @pytest.mark.slow
-def test_a_front_end_whose_messages_wait_for_the_cell_says_so(notebook: Make) -> None:
+def test_a_front_end_shows_that_its_messages_wait_for_the_cell(notebook: Make) -> None:
     monitor = "view = PowerView(recorder, gpus, set_power_limit=change)\nview.show()\nview.start()"
     busy = "while not os.path.exists('enough'): pass"
     made = notebook([SET_UP, monitor, busy])
@@ -202,7 +202,7 @@ def test_a_front_end_whose_messages_wait_for_the_cell_says_so(notebook: Make) ->
 
 
 @pytest.mark.slow
-def test_a_view_of_a_kernel_that_hears_nothing_moves_all_the_same_and_says_what_to_type(notebook: Make) -> None:
+def test_a_view_of_a_busy_kernel_moves_and_shows_the_code_to_type(notebook: Make) -> None:
     """As with ipykernel 6, and in front ends that ask for no subshell: the cell that shows it runs already."""
     made = notebook([SET_UP, "train()"])
     made.page.evaluate("() => { window.jupyterapp.serviceManager.kernels.commsOverSubshells = 'disabled'; }")

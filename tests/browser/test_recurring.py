@@ -112,7 +112,7 @@ def test_recurrences_run_on_a_click_and_eta_changes_the_choice(opened: Notebook,
     opened.theme("JupyterLab Light")
 
 
-def test_it_answers_while_a_cell_runs_and_says_what_went_wrong(opened: Notebook) -> None:
+def test_it_answers_while_a_cell_runs_and_shows_errors(opened: Notebook) -> None:
     page = opened.page
     opened.run(2)
     page.locator(".workbench-run-one").last.click()

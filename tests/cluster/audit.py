@@ -29,7 +29,8 @@ TINY = NodeType(
 
 
 def log(*rows: dict[str, Any]) -> pl.DataFrame:
-    """Jobs `a`, `b`, ... of one GPU, 100 s, utilisation 0.5 and 300 bytes, unless a row says otherwise."""
+    """Jobs `a`, `b`, ... of one GPU, 100 s, utilisation 0.5 and 300 bytes, unless a row gives other values.
+    """
     filled = []
     for number, row in enumerate(rows):
         base = {

@@ -1,5 +1,5 @@
-"""What is told of one job and one node is the run itself: its integrals are the run's figures, under every
-policy.
+"""The history of one job or one node agrees with the whole run: its integrals equal the run's figures under
+every policy.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_a_job_in_the_queue_is_waiting() -> None:
     assert told.select("state", "from_s", "to_s").rows()[0] == ("waiting", 0.0, 105.0)
 
 
-def test_a_job_under_a_power_limit_is_told_the_speed_of_that_limit() -> None:
+def test_the_history_of_a_power_limited_job_shows_the_speed_of_that_limit() -> None:
     scenario = Scenario(nodes=4, policies=("ours-capped",))
     run = Simulator(
         draw(BUSY.drop("deadline_s"), 1, slack=(1.5, 4.0)),

@@ -1,4 +1,4 @@
-"""EaCO as its algorithm says, on clusters small enough to follow."""
+"""EaCO follows its published algorithm, on clusters small enough to follow."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_refused_gpu_is_asked_again_when_its_residents_slack_has_grown() -> No
     assert result.jobs["end_s"][0] <= 1040
 
 
-def test_what_was_measured_is_used_for_the_next_of_the_kind() -> None:
+def test_a_measured_slowdown_is_used_for_the_next_job_of_the_model() -> None:
     rows = [
         {"sensitivity": 2.0, "model": "slow"},
         {"sensitivity": 2.0, "model": "slow"},

@@ -1,5 +1,5 @@
-"""Logs that are wrong are refused with row, value and the way out; what a log does not tell is drawn by
-rule and seed.
+"""Faulty logs are refused with the row, the value and a remedy. Columns that a log lacks are drawn by rule
+and seed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def test_whole_numbers_and_numbers_as_ids_are_taken() -> None:
     assert frame["priority"].to_list() == [0, 0]
 
 
-def test_a_draw_depends_on_the_seed_alone_and_keeps_what_the_log_tells() -> None:
+def test_a_draw_depends_on_the_seed_alone_and_keeps_logged_values() -> None:
     bare = pl.DataFrame(
         {
             "job_id": range(4000),

@@ -47,7 +47,7 @@ def jobs(draw: Any, widest: int = 4) -> pl.DataFrame:
 
 @given(jobs(widest=10), st.integers(0, 10**6), st.sampled_from([None, 0.0, 20.0]))
 @settings(max_examples=60, deadline=None)
-def test_whatever_a_policy_does_work_and_joules_add_up(
+def test_work_and_joules_add_up_under_every_policy(
     frame: pl.DataFrame, seed: int, sleep_after_s: float | None
 ) -> None:
     run(
@@ -99,7 +99,7 @@ class Crowding(Policy):
 
 
 class Looking(Crowding):
-    """The same, and looks every 13 s: timers, and targets for whoever runs."""
+    """The same, with a timer every 13 s that sets targets for the running jobs."""
 
     def begin(self, cluster: Simulator) -> None:
         super().begin(cluster)

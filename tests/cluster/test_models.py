@@ -53,9 +53,9 @@ def test_every_published_set_is_within_the_stated_tolerance() -> None:
 
 
 @published
-def test_sharing_saves_what_was_published() -> None:
-    """30 to 44 % against one after the other; the set of four ran until its last job ended, which its mean
-    completion time does not tell.
+def test_sharing_saves_as_much_as_published() -> None:
+    """30 to 44 % less than one job after the other. The set of four is left out: it ran until its last job
+    ended, and the mean completion time does not show that.
     """
     for names, loads, row in rows():
         if len(names) not in (2, 3):
@@ -86,7 +86,7 @@ def test_the_a100_node_has_the_stated_ends() -> None:
     assert A100_NODE.power_w(1.0) == 5452
 
 
-def test_a_limit_lowers_only_what_is_above_idle() -> None:
+def test_a_limit_lowers_only_the_power_above_idle() -> None:
     cap = CapLevel(200.0, 0.97, 0.8)
     assert V100_NODE.power_w(0.0, cap) == 650
     assert V100_NODE.power_w(1.0, cap) == pytest.approx(650 + 0.8 * 1311)
@@ -130,7 +130,7 @@ def test_measured_sets_go_first_then_pairs_then_the_prior() -> None:
     assert Colocation().measured == PUBLISHED
 
 
-def test_history_learns_a_set_and_tells_it_from_its_pairs() -> None:
+def test_history_learns_a_set_and_predicts_sets_from_their_pairs() -> None:
     mixes = Mixes([Profile("x", 2000), Profile("y", 3000)], Colocation({}))
     history = History(mixes.profiles, Colocation({}))
     pair, triple = mixes.of((0, 1)), mixes.of((0, 0, 1))

@@ -1,4 +1,4 @@
-"""Logs of other systems, read: what they tell, and nothing that they do not."""
+"""Readers of logs from other systems take the columns that are there and invent none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SACCT = """JobID|User|Submit|Start|End|ElapsedRaw|AllocTRES|State
 """
 
 
-def test_sacct_tells_gpus_their_type_and_the_time_they_were_held(tmp_path: Path) -> None:
+def test_sacct_gives_gpu_counts_types_and_held_time(tmp_path: Path) -> None:
     path = tmp_path / "sacct.txt"
     path.write_text(SACCT)
     jobs = read(path)
@@ -45,7 +45,7 @@ def test_sacct_without_a_word_of_gpus_is_refused(tmp_path: Path) -> None:
         read(path)
 
 
-def test_alibabas_pods_that_share_tell_their_part_of_the_gpu() -> None:
+def test_alibaba_pods_that_share_a_gpu_give_their_fraction() -> None:
     pods = pl.DataFrame(
         {
             "name": ["a", "b", "c"],

@@ -1,5 +1,5 @@
-"""Logs are read by their columns, scenarios reach the policies that they name, runs tell their progress
-and can be ended.
+"""Logs are read by their columns. Scenarios reach the policies that they name. Runs report their progress and
+can be ended.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def test_a_log_is_known_by_its_columns() -> None:
     assert read(pods)["utilisation"].to_list() == [0.5]
 
 
-def test_what_is_no_log_is_a_sentence(tmp_path: Path) -> None:
+def test_an_unreadable_log_gives_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the format of this job log is unknown: its columns are a, b"):
         read(pl.DataFrame({"a": [1], "b": [2]}))
     with pytest.raises(UsageError, match=r"there is no file '/nowhere/jobs\.parquet'"):
@@ -107,7 +107,7 @@ def test_files_of_all_kinds_are_found_in_a_directory(tmp_path: Path) -> None:
     assert height(found["three"]) == 1
 
 
-def test_trimming_says_what_it_leaves_out_and_cuts() -> None:
+def test_trimming_reports_omitted_and_shortened_jobs() -> None:
     jobs = pl.DataFrame(
         {
             "job_id": list("abcde"),
@@ -147,7 +147,7 @@ def test_weeks_are_cut_by_rule() -> None:
 # scenarios
 
 
-def test_what_is_set_reaches_the_policies_that_take_it_and_no_other() -> None:
+def test_options_reach_only_the_policies_that_take_them() -> None:
     scenario = Scenario(load_threshold=0.7, max_jobs=2, sleep_after_s=90.0, policies=tuple(POLICIES))
     eaco = scenario.maker("eaco")()
     assert isinstance(eaco, Eaco)
@@ -191,7 +191,7 @@ def test_whole_numbers_may_come_as_floats_and_one_policy_by_its_name() -> None:
     assert scenario == Scenario(nodes=28, draws=2, policies=("ours",), values=(4, 8))
 
 
-def test_slack_draws_deadlines_anew_and_changes_nothing_else() -> None:
+def test_slack_draws_new_deadlines_and_changes_nothing_else() -> None:
     told, wide = prepared(JOBS, FOUR, 0), prepared(JOBS, replace(FOUR, slack=3.0), 0)
     assert told.drop("deadline_s").equals(wide.drop("deadline_s"))
     slack = (wide["deadline_s"] - wide["submit_s"]) / wide["duration_s"]
@@ -218,7 +218,7 @@ def test_a_run_in_slices_is_the_run_in_one_piece() -> None:
         assert outcome.result is not None
 
 
-def test_runs_in_processes_are_those_of_this_process_and_tell_their_progress() -> None:
+def test_runs_in_processes_equal_local_runs_and_report_progress() -> None:
     scenario = replace(FOUR, draws=2)
     with processes(2) as pool:
         runs = Runs(JOBS, list(tasks(scenario)), pool)
@@ -233,7 +233,7 @@ def test_runs_in_processes_are_those_of_this_process_and_tell_their_progress() -
     ] * 3
 
 
-def test_runs_are_ended_at_once_and_the_processes_serve_the_next() -> None:
+def test_cancelling_ends_runs_immediately_and_keeps_the_processes() -> None:
     large = generate(60_000, gpus=256, seed=1)
     todo = list(tasks(Scenario(nodes=32, policies=("ours", "eaco", "fifo-best-fit"))))
     with processes(1) as pool:
@@ -271,7 +271,7 @@ def test_one_run_that_fails_does_not_take_the_others_with_it() -> None:
     assert [kept.outcomes[n].row["jobs"] for n in range(2)] == [299, 300]
 
 
-def test_the_processes_end_with_whoever_began_them(tmp_path: Path) -> None:
+def test_the_worker_processes_end_with_their_parent(tmp_path: Path) -> None:
     script = tmp_path / "begin.py"
     script.write_text(
         "import os, time\n"
@@ -360,7 +360,7 @@ def test_a_choice_that_makes_no_sense_changes_nothing() -> None:
         PolicyComparison(sources(JOBS), FOUR, workers=0)
 
 
-def test_what_was_run_is_told_apart_from_what_is_chosen() -> None:
+def test_a_result_is_stale_when_the_choice_differs_from_the_run() -> None:
     comparison = PolicyComparison(sources(JOBS), FOUR, trimmed=False, executor=HereExecutor())
     assert (comparison.state, comparison.stale) == ("idle", False)
     with pytest.raises(UsageError, match="there is no run of 'ours' to show: run it first"):
@@ -386,7 +386,7 @@ def test_a_file_is_opened_and_one_that_is_no_log_is_not_offered(tmp_path: Path) 
     assert (comparison.choice.log, list(comparison.sources)) == ("more", ["jobs", "more"])
 
 
-def test_a_second_log_of_a_name_is_offered_beside_the_first_and_results_are_known_to_be_of_that(
+def test_a_second_log_of_a_name_is_added_and_results_name_their_log(
     tmp_path: Path,
 ) -> None:
     comparison = PolicyComparison(sources(JOBS), FOUR, executor=HereExecutor(), trimmed=False)
@@ -405,7 +405,7 @@ def test_a_second_log_of_a_name_is_offered_beside_the_first_and_results_are_know
     assert list(sources([JOBS, tmp_path])) == ["jobs", "jobs (2)", "jobs (3)"]
 
 
-def test_a_log_that_cannot_be_simulated_leaves_what_is_under_way_alone() -> None:
+def test_a_log_that_cannot_be_simulated_leaves_the_current_run_alone() -> None:
     given = {"large": generate(60_000, gpus=256, seed=1), "empty": JOBS.clear()}
     with ThreadPoolExecutor(1) as pool:
         comparison = PolicyComparison(
@@ -424,7 +424,7 @@ def test_a_log_that_cannot_be_simulated_leaves_what_is_under_way_alone() -> None
         assert runs.wait(60)
 
 
-def test_words_in_place_of_numbers_are_told_by_row_and_can_be_passed_over() -> None:
+def test_text_in_place_of_numbers_is_reported_by_row_and_can_be_skipped() -> None:
     log = pl.DataFrame(
         {
             "job_id": list("abc"),
@@ -531,7 +531,7 @@ def test_a_log_of_seconds_has_a_course_too() -> None:
     assert course(outcome.result)["hosting"].max() == 1.0
 
 
-def test_what_is_told_of_jobs_is_worked_out_from_their_times() -> None:
+def test_job_statistics_follow_from_their_times() -> None:
     jobs = pl.DataFrame(
         {
             "job_id": ["a", "b"],

@@ -22,7 +22,7 @@ KJ = 1000.0
 
 
 class Scripted(Policy):
-    """Does what it is told when a job comes."""
+    """Calls its function when a job arrives."""
 
     name = "scripted"
     sleep_after_s: float | None = None
@@ -129,7 +129,7 @@ def test_the_timeline_holds_exact_integrals() -> None:
     assert result.timeline["energy_j"].is_sorted()
 
 
-def test_stays_tell_who_was_where_from_when_to_when() -> None:
+def test_stays_list_the_gpu_and_times_of_each_job() -> None:
     frame = log({"num_gpus": 2}, {"submit_s": 10.0}, {"submit_s": 20.0, "num_gpus": 6})
     _, result = run(frame, 2, Fifo(), stays=True)
     assert result.stays.rows()[:3] == [
@@ -184,7 +184,7 @@ def test_a_policy_that_forgets_a_job_is_found_out() -> None:
         Simulator(log({}, {}), Cluster.of(1, TINY), Scripted(on(0, 0), lambda cluster, job: None)).run()
 
 
-def test_only_what_runs_can_be_stopped_and_only_what_is_empty_can_sleep() -> None:
+def test_only_running_jobs_can_be_stopped_and_only_empty_nodes_can_sleep() -> None:
     with pytest.raises(IllegalPlacement, match="stops job a, which is not running"):
         Simulator(log({}), Cluster.of(1, TINY), Scripted(lambda cluster, job: cluster.stop(job))).run()
     with pytest.raises(
@@ -195,7 +195,7 @@ def test_only_what_runs_can_be_stopped_and_only_what_is_empty_can_sleep() -> Non
         ).run()
 
 
-def test_a_run_tells_how_far_it_is_and_can_be_ended() -> None:
+def test_a_run_reports_its_progress_and_can_be_ended() -> None:
     frame = log(*({"job_id": str(i), "submit_s": float(i)} for i in range(20)))
     whole = Simulator(frame, Cluster.of(1, TINY), Fifo())
     told = [whole.progress]

@@ -1,7 +1,8 @@
-"""Private parts of libraries that the product stands on, and the upper bounds that they are the reason for.
+"""Private parts of libraries that the product uses, and the version limits that follow from them.
 
-A bound may be lifted to the next major version where these tests and `tests/contracts/test_subshell.py` pass
-against it: install it beside the others (`pip install --target DIR`) and put the directory on PYTHONPATH.
+An upper limit may move to the next major version where these tests and
+`tests/contracts/test_subshell.py` pass against it. Install that version in its own directory
+(`pip install --target DIR`) and put the directory on PYTHONPATH.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The promise of ipykernel that live panels stand on: a widget's message is handled while a cell runs.
+"""Live panels depend on one promise of ipykernel: it handles a widget's message while a cell runs.
 
 Runs against the ipykernel that is installed; `tests/contracts/ipykernels.sh 7.0.1 7.3.0` runs it against
 others, each in a directory of its own that IPYKERNEL_SITE names.
@@ -48,7 +48,7 @@ print(json.dumps([began, time.monotonic(), heard]))
 
 
 def outputs(client: BlockingKernelClient, message: str) -> list[dict[str, Any]]:
-    """What an execution printed, as JSON lines, once it has ended."""
+    """The JSON lines that an execution printed, once it has ended."""
     text, deadline = "", time.monotonic() + 120
     while time.monotonic() < deadline:
         got = client.get_iopub_msg(timeout=240)
@@ -101,7 +101,7 @@ def report_it(client: BlockingKernelClient, comm: str, kind: str, shell: str) ->
     client.shell_channel.send(message)
 
 
-def test_a_panel_hears_while_a_cell_blocks_the_main_shell(client: BlockingKernelClient) -> None:
+def test_a_panel_receives_messages_while_a_cell_blocks_the_main_shell(client: BlockingKernelClient) -> None:
     shell = subshell(client)
     ((version, panel, plain),) = outputs(client, client.execute(SET_UP))
     cell = client.execute(BLOCK)

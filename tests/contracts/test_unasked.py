@@ -1,5 +1,6 @@
-"""Where a kernel hears nothing while a cell runs (ipykernel 6, or a front end that asks for no subshell), what it
-says still arrives; where no widget is drawn at all, the picture is drawn again."""
+"""Messages from the kernel arrive even where it receives none while a cell runs (ipykernel 6, or a front end
+without a subshell). Where no widget is drawn at all, the picture is drawn again.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def test_a_view_that_nothing_is_heard_of_is_greeted_all_the_same(cells: Any, clock: Clock) -> None:
+def test_a_silent_view_is_greeted_anyway(cells: Any, clock: Clock) -> None:
     panel = Counter()
     panel.show()
     clock.now_s += 1.4
@@ -93,7 +94,7 @@ def test_a_view_that_nothing_is_heard_of_is_greeted_all_the_same(cells: Any, clo
     assert greetings == 5  # after 3, 6, 12, 24 and 48 s: a page may have taken long
 
 
-def test_who_is_heard_is_not_greeted_unasked(cells: Any, clock: Clock) -> None:
+def test_a_view_that_answers_is_not_greeted_unasked(cells: Any, clock: Clock) -> None:
     panel = Counter()
     panel.show()
     panel.receive({"kind": "hello", "view": "a", "bokeh": True, "n": 1})

@@ -1,4 +1,4 @@
-"""What is changed is put back: after success, failure, exit and kill; by whom is always clear."""
+"""Every change is restored after success, failure, exit and kill, and its author is always clear."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ def test_a_setting_is_restored_when_the_work_fails(machine: Machine, error: type
     assert journals() == []
 
 
-def test_what_was_found_is_what_comes_back(machine: Machine) -> None:
+def test_a_change_restores_the_setting_found_before(machine: Machine) -> None:
     set_by_another_program(machine, 200.0)  # by the administrator, say: not the card's default
     with lease.applied(open_device(), Setting(power_limit_w=150.0)):
         pass
     assert limit_w(machine) == 200.0
 
 
-def test_an_inner_block_puts_back_what_the_outer_one_had(machine: Machine) -> None:
+def test_an_inner_block_restores_the_setting_of_the_outer_block(machine: Machine) -> None:
     device = open_device()
     with lease.applied(device, Setting(power_limit_w=200.0)):
         with lease.applied(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005)):
@@ -167,7 +167,7 @@ def test_two_gpus_are_held_and_restored_apart(simulated: Simulated) -> None:
         (Setting(mem_clock_mhz=877), NotSupported),
     ],
 )
-def test_what_the_card_does_not_take_changes_nothing(
+def test_a_refused_setting_changes_nothing(
     machine: Machine, setting: Setting, error: type[DeviceError]
 ) -> None:
     device = open_device()
@@ -313,7 +313,7 @@ def test_a_home_of_ones_own_choice_is_used(tmp_path: Path, monkeypatch: pytest.M
     assert _paths.home() == (Path(os.environ["XDG_DATA_HOME"]) / "gpu-energy-workbench", "")
 
 
-def test_a_hundred_changes_with_a_faulty_driver_end_restored_or_report_what_is_left(machine: Machine) -> None:
+def test_a_hundred_changes_with_a_faulty_driver_restore_or_report_the_rest(machine: Machine) -> None:
     rng, device = random.Random(20), open_device()
     clocks = device.limits.sm_clocks_mhz[877]
     depth: list[object] = []
@@ -551,7 +551,7 @@ def test_the_watchdog_restores_what_a_killed_process_has_left(
     assert journals() == []
 
 
-def test_what_could_not_be_restored_the_watchdog_restores_after_the_process(
+def test_the_watchdog_retries_a_failed_restore_after_the_process_exits(
     machine: Machine, changer: Changer
 ) -> None:
     process, dog = changer("owe")
@@ -603,7 +603,7 @@ def test_what_another_program_set_after_the_kill_is_left_alone(machine: Machine,
     assert limit_w(machine) == 180.0
 
 
-def test_a_change_after_a_kill_starts_from_what_was_before_it(machine: Machine, changer: Changer) -> None:
+def test_a_change_after_a_kill_first_restores_the_killed_process(machine: Machine, changer: Changer) -> None:
     process, dog = changer()
     os.kill(dog, signal.SIGKILL)
     os.kill(process.pid, signal.SIGKILL)
@@ -633,7 +633,7 @@ def test_the_error_names_the_process_that_holds_the_gpu(machine: Machine, change
     assert restored(machine)
 
 
-def test_a_machine_that_is_gone_owes_nothing(machine: Machine, changer: Changer) -> None:
+def test_a_machine_that_is_gone_needs_no_restore(machine: Machine, changer: Changer) -> None:
     process, dog = changer()
     os.kill(dog, signal.SIGKILL)
     os.kill(process.pid, signal.SIGKILL)

@@ -402,8 +402,7 @@ def test_22_a_hiccup_while_a_device_opens_costs_no_capability(stepped: Machine) 
 
 
 def test_23_the_counter_goes_back_when_the_driver_is_reloaded(stepped: Machine) -> None:
-    """The device tells what the counter says; whoever measures a window by it sees the difference below
-    zero.
+    """The device returns the counter as it is; a window measured over the reload has a difference below zero.
     """
     device = open_device()
     stepped.step(10.0)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no for
 
 
 def in_a_fork(answer: Callable[[], object]) -> str:
-    """What a forked process answers, or the name of its error."""
+    """The answer of a forked process, or the name of its error."""
     here, there = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -69,7 +69,7 @@ def test_a_refused_first_change_leaves_no_gpu_changed_or_held(machine: Machine) 
     assert (limits_w(machine), held(), mine.holds) == ((400.0, 250.0), [], False)
 
 
-def test_a_refused_later_change_leaves_what_was_applied_before(machine: Machine) -> None:
+def test_a_refused_later_change_keeps_the_earlier_setting(machine: Machine) -> None:
     with Lease(devices()) as mine:
         mine.apply(Setting(power_limit_w=200.0, sm_clock_mhz=1005))
         machine.state.inject(SET_LIMIT, NO_PERMISSION, gpu=1)
@@ -80,7 +80,7 @@ def test_a_refused_later_change_leaves_what_was_applied_before(machine: Machine)
     assert (limits_w(machine), locked_mhz(machine)) == ((400.0, 250.0), (0, 0))
 
 
-def test_a_whole_setting_gives_back_what_it_does_not_name_and_stays_held(machine: Machine) -> None:
+def test_a_whole_setting_restores_unnamed_values_and_keeps_the_lease(machine: Machine) -> None:
     with lease.applied(open_device(0), Setting(power_limit_w=350.0)), Lease(devices()) as mine:
         mine.put(Setting(power_limit_w=200.0, sm_clock_mhz=1005))
         mine.put(Setting(sm_clock_mhz=1200))
@@ -91,7 +91,7 @@ def test_a_whole_setting_gives_back_what_it_does_not_name_and_stays_held(machine
     assert (limits_w(machine), held()) == ((400.0, 250.0), [])
 
 
-def test_a_refused_whole_setting_leaves_what_was_found(machine: Machine) -> None:
+def test_a_refused_whole_setting_restores_the_original(machine: Machine) -> None:
     with Lease(devices()) as mine:
         mine.put(Setting(power_limit_w=200.0))
         with pytest.raises(OutOfRange):
@@ -151,7 +151,7 @@ def test_a_gpu_is_put_to_a_setting_for_a_block(machine: Machine) -> None:
     assert (limits_w(machine)[1], locked_mhz(machine)[1], held()) == (250.0, 0, [])
 
 
-def test_what_a_user_applies_is_undone_step_by_step(machine: Machine) -> None:
+def test_changes_by_a_user_are_undone_step_by_step(machine: Machine) -> None:
     gpu = open_device(1)
     assert gpu.apply(power_limit_w=200) == Setting(200.0)
     assert gpu.apply(Setting(power_limit_w=150.0, sm_clock_mhz=1005)) == Setting(150.0, 1005)

@@ -1,6 +1,4 @@
-"""The driver's door on simulated GPUs: what is found out when a device is opened, what a sample is, what
-is set.
-"""
+"""The NVML device on simulated GPUs: discovery when it opens, samples and settings."""
 
 from __future__ import annotations
 
@@ -95,7 +93,7 @@ def test_simulated_cards_are_only_had_by_name(simulated: Callable[..., Machine])
 # samples
 
 
-def test_a_sample_reports_what_is_true_now(stepped: Machine) -> None:
+def test_a_sample_reports_the_current_values(stepped: Machine) -> None:
     state, device = stepped.state, open_device()
     state.publish(0, 0.0, [], (200.0, 1380, 877, 0.75, 0.25, 0x4))
     stepped.step(10.001)
@@ -314,7 +312,7 @@ def test_the_drivers_memory_for_counters_is_given_back(simulated: Callable[..., 
     assert len(freed) == 3
 
 
-def test_what_a_phase_does_to_the_units_does_not_show_among_the_reasons(
+def test_the_activity_bits_of_a_phase_do_not_appear_as_throttle_reasons(
     simulated: Callable[..., Machine],
 ) -> None:
     machine = simulated("H100", stepped=True)

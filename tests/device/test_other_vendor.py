@@ -67,7 +67,7 @@ def test_doctor_checks_it_and_its_report_hides_the_identifier(card: session.Sess
     assert "energy" in "\n".join(gpu_table.lines([gpu]))
 
 
-def test_what_it_cannot_do_is_refused_with_its_reason(card: session.Session) -> None:
+def test_unsupported_actions_are_refused_with_a_reason(card: session.Session) -> None:
     gpu = workbench.open_device("board_00a1.0")
     with pytest.raises(NotSupported, match="Other X1"):
         gpu.apply(power_limit_w=100.0)

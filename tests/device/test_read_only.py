@@ -36,7 +36,7 @@ def test_a_read_only_workbench_changes_nothing_and_gives_the_reason(
     assert not any(gpu.can(name) for name in ("set_power_limit", "lock_sm_clock", "lock_mem_clock"))
 
 
-def test_what_was_left_changed_is_not_restored_either(
+def test_read_only_mode_restores_no_earlier_change_either(
     simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = simulated("A100", stepped=True)

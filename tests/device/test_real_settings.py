@@ -45,7 +45,7 @@ def works(machine: Machine, *stretches: tuple[float, int]) -> None:
 # requested and enforced limits (M11)
 
 
-def test_a_capped_gpu_is_set_and_gets_back_what_was_asked_for(simulated: Simulated) -> None:
+def test_a_capped_gpu_restores_the_requested_limit_not_the_cap(simulated: Simulated) -> None:
     machine = simulated("A100,capped", stepped=True)
     gpu = workbench.open_device(0)
     assert (gpu.setting().power_limit_w, gpu.enforced_limit_w()) == (400.0, 320.0)
@@ -56,7 +56,7 @@ def test_a_capped_gpu_is_set_and_gets_back_what_was_asked_for(simulated: Simulat
     assert machine.state.control(0, "limit_w") == 400.0  # not the cap's 320 W
 
 
-def test_where_the_cap_hides_what_was_asked_for_it_is_no_other_program(simulated: Simulated) -> None:
+def test_a_cap_that_hides_the_requested_limit_is_not_blamed_on_another_program(simulated: Simulated) -> None:
     machine = simulated("A100,capped", stepped=True)
     machine.inject("field:192", 3)
     gpu = workbench.open_device(0)

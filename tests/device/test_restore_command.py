@@ -33,7 +33,7 @@ def limit_w() -> float | None:
     return workbench.open_device(0).setting().power_limit_w
 
 
-def test_a_container_of_the_same_boot_is_this_machine_whatever_its_name(left_changed: Machine) -> None:
+def test_a_container_of_the_same_boot_counts_as_this_machine(left_changed: Machine) -> None:
     assert workbench.open_device(0).name in "".join(restore.recover())
     assert limit_w() == 400.0
 
@@ -52,7 +52,7 @@ def test_a_dry_run_reports_and_changes_nothing(
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives a file to another user")
-def test_an_epilog_by_root_settles_what_a_users_journal_owes(
+def test_a_root_epilog_restores_the_default_for_a_users_journal(
     left_changed: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Root follows no journal of another user, and puts the GPU to its default."""
@@ -67,7 +67,7 @@ def test_an_epilog_by_root_settles_what_a_users_journal_owes(
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives a file to another user")
-def test_an_epilog_changes_nothing_but_what_the_users_journal_owes(simulated: Callable[..., Machine]) -> None:
+def test_an_epilog_changes_only_the_settings_in_the_users_journal(simulated: Callable[..., Machine]) -> None:
     machine = simulated("A100,A100", stepped=True)
     used, capped = workbench.open_device(0), workbench.open_device(1)
     machine.state.change_setting(0, limit_w=300.0)  # an administrator's, as those of the other GPU
@@ -100,7 +100,7 @@ def test_all_restores_unheld_gpus_to_the_default_of_the_driver(
     assert [machine.state.control(gpu, "lock_sm_max") for gpu in range(2)] == [0, 0]
 
 
-def test_what_a_living_process_holds_is_left_alone(
+def test_settings_held_by_a_living_process_are_left_alone(
     simulated: Callable[..., Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
     simulated("A100", stepped=True)

@@ -540,7 +540,7 @@ def watchdog_of(pid: int) -> int:
 
 @pytest.fixture
 def namespaced() -> tuple[str, ...]:
-    """What a command in a PID namespace of its own begins with."""
+    """The beginning of a command that runs in its own PID namespace."""
     prefix = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
     if shutil.which("unshare") is None or subprocess.run([*prefix, "true"], capture_output=True).returncode:
         pytest.skip("this system makes no PID namespaces for this user (unshare)")
@@ -602,8 +602,8 @@ def test_simulating_in_another_pid_namespace_removes_no_living_machine_or_ring(
     recorder.stop()
 
 
-def test_what_a_process_has_mapped_is_not_swept(monkeypatch: pytest.MonkeyPatch, own_memory: Path) -> None:
-    """Its owner's pid stands in its name, and in another PID namespace nobody has it."""
+def test_memory_mapped_by_a_process_is_not_swept(monkeypatch: pytest.MonkeyPatch, own_memory: Path) -> None:
+    """The file name contains its owner's pid, which no process has in another PID namespace."""
     pid, folder = dead_pid(), own_memory
     gpus, ring = folder / f"workbench-gpus-{pid}-test", folder / f"workbench-ring-{pid}-test"
     try:

@@ -1,4 +1,4 @@
-"""Rights that the Zeus daemon lends: what goes over its socket, and what happens where it refuses."""
+"""Rights lent by the Zeus daemon: the messages on its socket, and the behaviour when it refuses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAY_OUT = "set ZEUSD_GPU_ID"
 
 
 class Daemon(socketserver.ThreadingUnixStreamServer):
-    """Answers as zeusd does, for a node whose GPU `ours` is the simulated one; notes what it is to change."""
+    """Answers like zeusd, for a node whose GPU `ours` is the simulated one; records the requested changes."""
 
     daemon_threads = True
 

@@ -1,7 +1,7 @@
 """Open pages of the gallery in a browser without a network: python look_at_gallery.py CHROMIUM FOLDER
 
-Prints a line of JSON a page: what went wrong, how many plots there are, what the panel says, and what it says after
-its slider was moved. A process of its own, because a browser that tests share stays open.
+Prints one line of JSON per page. It contains errors, the number of plots, the panel's text, and the text
+after its slider moved. A process of its own, because a browser that tests share stays open.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def outputs(text: str) -> dict[int, str]:
-    """The text block right below each block, by the line of the block: what it prints."""
+    """The text block right below each block, by the line of the block: its expected output."""
     found = blocks(text)
     return {
         block.line: after.body for block, after in itertools.pairwise(found)

@@ -25,7 +25,7 @@ from workbench.simulation.machine import simulate
 
 
 class Both(io.StringIO):
-    """Keeps what is printed, and prints it."""
+    """Keeps the printed text and prints it."""
 
     def write(self, text: str) -> int:
         sys.__stdout__.write(text)

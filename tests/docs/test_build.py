@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 class _Page(html.parser.HTMLParser):
-    """Where a page leads, what it loads, and the places in it that may be led to."""
+    """A page's links, the files it loads, and its anchors."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ WITH_CODE = [
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
-def test_what_a_page_says_to_type_works(page: Path, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_work(page: Path, tmp_path: Path) -> None:
     here = Path(__file__).parent
     paths = os.pathsep.join([str(ROOT), str(here)])
     home = {"HOME": str(tmp_path), "WORKBENCH_HOME": str(tmp_path / "workbench"), "IPYTHONDIR": str(tmp_path / "ipython")}

@@ -84,7 +84,7 @@ def test_every_public_name_is_documented() -> None:
             assert f"workbench.errors.{name}" in texts
 
 
-def test_public_names_say_what_they_are() -> None:
+def test_public_names_have_docstrings() -> None:
     missing = []
     for name in sorted(site_parts.documented() - {"callbacks"}):
         thing: object = workbench
@@ -139,8 +139,8 @@ def test_a_tutorial_is_its_notebook_with_outputs(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", gallery_pages.PANELS)
-def test_a_recording_of_the_gallery_is_what_a_panel_says_today(name: str) -> None:
-    """Views draw what they are declared to be sent: a recording that is not is to be made again."""
+def test_a_gallery_recording_matches_the_current_panel_messages(name: str) -> None:
+    """Views accept only the declared messages; a recording that differs has to be made again."""
     recording = json.loads((gallery_pages.DATA / f"{name}.json").read_text(encoding="utf-8"))
     greeting, _ = SAID[recording["panel"]]
     content = {key: value for key, value in recording["content"].items() if key not in ("state", "problem")}

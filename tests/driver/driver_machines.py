@@ -1,8 +1,8 @@
 """Drivers under test: our simulator and, where `WORKBENCH_TEST_DRIVER` names a `libnvidia-ml.so.1`, that library.
 
-Machines are made for both. A stand-in driver (one that exports `mock_attach`) takes a machine as JSON, and may lie
-in a directory named by its version, next to those of other versions. Of any other library, such as a real driver's,
-only the machine that is present is used.
+Machines are made for both. A stand-in driver (one that exports `mock_attach`) takes a machine as JSON. It
+may be in a directory named by its version, next to those of other versions. Of any other library, such as a
+real driver's, only the machine that is present is used.
 """
 
 from __future__ import annotations

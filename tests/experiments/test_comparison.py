@@ -58,7 +58,7 @@ def test_short_calls_are_put_together_to_a_run(machine: Machine) -> None:
     assert found.energy.value == pytest.approx(2.5 * 0.75, rel=0.03)
 
 
-def test_settings_are_compared_and_put_back(machine: Machine) -> None:
+def test_settings_are_compared_and_restored(machine: Machine) -> None:
     device = sessions.current().devices[0]
     before = device.setting()
     observed: list[float | None] = []
@@ -138,7 +138,7 @@ def test_invalid_arguments_are_refused(
         workbench.compare(a, b, **options)  # type: ignore[arg-type]
 
 
-def test_without_a_gpu_it_says_how_to_get_one() -> None:
+def test_without_a_gpu_the_error_suggests_a_simulated_one() -> None:
     sessions.current().close()
     with pytest.raises(NoDriver, match="simulate"):
         workbench.compare(print, repr)

@@ -1,4 +1,4 @@
-"""How much two ways differ: the estimate, its interval, when to stop, and what cannot be told."""
+"""The difference between two ways: the estimate, its interval, when to stop, and when it is unknown."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_it_reads_in_percent() -> None:
     assert str(found).startswith("-12.0 % (-12.")
 
 
-def test_few_runs_that_scatter_say_that_nothing_is_known() -> None:
+def test_a_few_scattered_runs_are_not_significant() -> None:
     found = difference([0, 1, 0], [1.0, 3.0, 9.0])
     assert not found.significant
     assert "too few runs" in str(found)

@@ -54,7 +54,7 @@ def tuned(mine: session.Session, label: str = "train", baseline: tuple[float, fl
 
 
 def swept(mine: session.Session, name: str = "train", **changed: Any) -> None:
-    """What a sweep over the limits leaves, per sample."""
+    """Store the observations of a sweep over the limits, per sample."""
     table = {250.0: (1.0, 1.0)} | RATIOS
     rows = [
         dict.fromkeys(OBSERVATIONS) | {
@@ -77,7 +77,7 @@ def work(batch_size: int | None) -> float:
 # what is known of whom
 
 
-def test_what_a_tuned_run_measured_is_known_of_that_job_on_that_card(mine: session.Session) -> None:
+def test_a_tuned_run_is_known_for_its_job_and_its_card(mine: session.Session) -> None:
     tuned(mine)
     known = known_job("train", device(mine), baseline=(0.51, 99.0))
     (curve,) = known.same
@@ -200,7 +200,7 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
 # what says nothing
 
 
-def test_a_damaged_file_and_rows_that_make_no_sense_say_nothing(mine: session.Session) -> None:
+def test_a_damaged_file_and_invalid_rows_are_ignored(mine: session.Session) -> None:
     for changed in ({"time_s": 0.0}, {"energy_j": float("nan")}, {"power_limit_w": None}):
         swept(mine, **changed)
         assert known_job("train", device(mine)) == evidence.KnownJob()

@@ -1,4 +1,4 @@
-"""The history of a recurring job as one frame: what goes in comes out, and counts as it did."""
+"""The history of a recurring job as one frame: rows survive the round trip and count as before."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_frame_counts_as_its_attempts_do() -> None:
     assert (evidence.spent_time_s, evidence.spent_energy_j) == (3.0 + 11.0 + 10.0, 110.0 + 100.0)
 
 
-def test_what_is_not_allowed_or_for_another_target_is_kept_apart() -> None:
+def test_runs_for_another_target_or_batch_size_are_kept_apart() -> None:
     reached = Attempt(0, 8, state="reached", epochs=5.0, time_s=1.0, energy_j=10.0, target=0.6)
     other = Attempt(1, 32, state="reached", epochs=5.0, time_s=2.0, energy_j=20.0, target=0.7)
     evidence = evidence_of(reached, other, space=Space((8, 16), 8, target=0.7))

@@ -1,4 +1,4 @@
-"""A recurring job on a simulated GPU, from the first recurrence on: measured, profiled, stopped, put back,
+"""A recurring job on a simulated GPU, from the first recurrence on: measured, profiled, stopped, restored,
 learned from.
 """
 
@@ -94,7 +94,7 @@ def test_a_job_learns_its_batch_size_and_power_limit(machine: Machine, job: Made
     assert sum(run.profile is not None for run in runs[-2:]) == 0  # what is known is not profiled again
 
 
-def test_what_a_run_cost_is_what_the_gpu_drew(machine: Machine, job: Made) -> None:
+def test_the_cost_of_a_run_is_the_true_energy_of_the_gpu(machine: Machine, job: Made) -> None:
     nightly = job()
     start_s = machine.clock()
     run = nightly.run(lambda run: train(run, machine))
@@ -112,7 +112,7 @@ def test_what_a_run_cost_is_what_the_gpu_drew(machine: Machine, job: Made) -> No
     assert nightly.study.evidence().spent_energy_j == pytest.approx(true_j, rel=0.01)
 
 
-def test_what_a_run_has_cost_so_far_is_what_the_gpu_drew_and_takes_as_long_to_tell_at_its_end(
+def test_the_running_cost_is_the_true_energy_and_stays_quick_to_read(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, job: Made
 ) -> None:
     meter = sessions.current().meter
@@ -262,7 +262,7 @@ def test_several_gpus_have_one_limit_and_one_sum(
 # what was there before
 
 
-def test_the_limit_that_was_there_before_is_put_back(machine: Machine, job: Made) -> None:
+def test_the_earlier_limit_is_restored(machine: Machine, job: Made) -> None:
     session = sessions.current()
     session.set_power_limit(session.devices[0].uuid, 225.0)
     nightly = job()
@@ -282,7 +282,7 @@ def test_the_limit_that_was_there_before_is_put_back(machine: Machine, job: Made
     assert limit_w(machine) == 225.0
 
 
-def test_without_rights_it_says_so_and_goes_on(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, job: Made) -> None:
+def test_without_rights_it_reports_and_continues(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, job: Made) -> None:
     sessions.current().close()
     poor = simulated("V100", stepped=True, privileged=False)
     _ = sessions.current().meter
@@ -394,7 +394,7 @@ def test_a_batch_size_that_does_not_fit_is_tried_once(machine: Machine, job: Mad
     assert nightly.study.barred() == {}
 
 
-def test_three_runs_in_vain_end_a_recurrence_and_the_next_begins(machine: Machine, job: Made) -> None:
+def test_three_failed_runs_end_a_recurrence_and_the_next_begins(machine: Machine, job: Made) -> None:
     nightly = job("fails", [512, 1024], 1024, max_epochs=14)
     nightly.run(lambda run: train(run, machine))
     before = {attempt.recurrence for attempt in nightly.study.attempts}
@@ -493,7 +493,7 @@ def test_optunas_sampler_runs_a_job(machine: Machine, job: Made) -> None:
 
 
 @pytest.mark.parametrize("objective", [EnergyDelay(1), 0.0])
-def test_any_objective_runs_and_scores_history_anew(machine: Machine, objective: object, job: Made) -> None:
+def test_any_objective_runs_and_rescores_the_history(machine: Machine, objective: object, job: Made) -> None:
     nightly = job(objective=objective, sizes=(512, 1024))
     run = nightly.run(lambda run: train(run, machine))
     attempts = len(nightly.study.attempts)

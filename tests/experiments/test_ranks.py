@@ -100,7 +100,7 @@ def test_both_ranks_run_at_one_batch_size_and_the_history_has_each_attempt_once(
     assert booked_j == pytest.approx(sum(spent), rel=0.02)
 
 
-def test_what_the_first_rank_cannot_do_is_an_error_on_the_others_too(
+def test_a_failure_of_the_first_rank_is_an_error_on_the_others_too(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     together = Together()

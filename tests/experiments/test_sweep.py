@@ -1,4 +1,4 @@
-"""Sweeps on simulated GPUs: trials, where they run, what is kept, and that every GPU is put back."""
+"""Sweeps on simulated GPUs: trials, where they run, the rows they keep, and that every GPU is restored."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def here(work: Any = train, space: Any = SPACE, **options: Any) -> Sweep:
 # a trial
 
 
-def test_a_trial_says_what_was_asked_for_what_was_set_and_what_it_was_put_back_to(
+def test_a_trial_records_the_requested_applied_and_restored_limit(
     stepped: session.Session,
 ) -> None:
     row, observation = trial.run(
@@ -128,7 +128,7 @@ def test_work_that_fails_leaves_the_gpu_as_it_was(stepped: session.Session) -> N
     assert not lease.holder(stepped.devices[0].uuid)
 
 
-def test_an_interrupt_passes_through_after_the_gpu_was_put_back(stepped: session.Session) -> None:
+def test_an_interrupt_passes_through_after_the_gpu_is_restored(stepped: session.Session) -> None:
     def work(batch_size: int | None) -> None:
         raise KeyboardInterrupt
 
@@ -186,7 +186,7 @@ def test_higher_limits_are_faster_and_lower_ones_draw_less(stepped: session.Sess
     assert (large["energy_j"] / large["time_s"]).is_sorted()
 
 
-def test_the_frontier_needs_no_more_than_the_budget_and_says_why_it_ended(stepped: session.Session) -> None:
+def test_the_frontier_stays_within_the_budget_and_gives_its_end_reason(stepped: session.Session) -> None:
     done = here(n_trials=3)
     assert len(done.points) == 3
     assert "budget" in done.reason
@@ -205,7 +205,7 @@ def test_a_batch_size_that_does_not_fit_takes_larger_ones_out(stepped: session.S
     assert done.trials["outcome"].to_list() == ["ok", "out of memory"]
 
 
-def test_without_rights_one_trial_tells_it_and_the_rest_is_left(stepped: session.Session) -> None:
+def test_without_rights_one_trial_reports_it_and_the_rest_is_skipped(stepped: session.Session) -> None:
     machine().inject("nvmlDeviceSetPowerManagementLimit", 4)
     machine().inject("nvmlDeviceSetPowerManagementLimit_v2", 4)
     done = here(order="grid")
@@ -231,7 +231,7 @@ def test_a_damaged_sweep_is_set_aside_and_begins_again(stepped: session.Session)
     assert file.with_suffix(".damaged").read_bytes() == b"nothing"
 
 
-def test_a_cancelled_sweep_keeps_what_it_has(stepped: session.Session) -> None:
+def test_a_cancelled_sweep_keeps_its_points(stepped: session.Session) -> None:
     running = Sweep(train, SPACE, order="grid", executor=HereExecutor())
     for _ in running:
         running.cancel()
@@ -283,7 +283,7 @@ def test_a_batch_size_that_always_fails_costs_no_other_one(stepped: session.Sess
     assert "no data for 64" in repr(done)
 
 
-def test_what_was_measured_before_the_failures_is_kept_and_mended_work_goes_on(
+def test_points_before_failures_are_kept_and_fixed_work_resumes(
     stepped: session.Session,
 ) -> None:
     calls: list[int] = []

@@ -1,5 +1,5 @@
-"""A vendor's names stay behind the door: nothing outside `device/`, and the simulation that stands in for the
-driver's library, names NVML, its identifiers or CUDA's variables.
+"""A vendor's names stay inside `device/` and the simulation that replaces the driver's library. No other
+module names NVML, its identifiers or CUDA's variables.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The rooms know only what the plan gives them, and libraries are met in their places. The plan stands in
-`tools/house.py`.
-"""
+"""Each package imports only the packages and libraries that the plan in `tools/house.py` allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is loaded is small: a person who only imports the package pays for nothing they do not use."""
+"""Imports stay small: an import of the package loads nothing that is not used."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def test_importing_the_package_imports_nothing_else() -> None:
         ("import kernels_ext", set()),
     ],
 )
-def test_a_part_imports_what_it_needs_and_no_more(code: str, allowed: set[str]) -> None:
+def test_a_part_imports_only_the_libraries_it_needs(code: str, allowed: set[str]) -> None:
     assert heavy(loaded_by(code)) <= allowed
 
 
-def test_the_processes_beside_the_kernel_load_neither_numpy_nor_polars(
+def test_the_helper_processes_load_neither_numpy_nor_polars(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sampling process and the watchdog, with everything they load when they work."""

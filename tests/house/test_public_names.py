@@ -1,4 +1,4 @@
-"""What the package promises by name is there, and says what it does."""
+"""Every public name of the package exists and has a description."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_public_name_is_there_and_documented(name: str) -> None:
         "workbench.devices",
     ],
 )
-def test_devices_is_the_function_whatever_was_imported_before(first: str) -> None:
+def test_devices_is_the_function_after_any_earlier_import(first: str) -> None:
     code = (
         f"import workbench\n{first}\nfrom workbench import devices\nassert devices is "
         "workbench.devices\ndevices()"
@@ -62,7 +62,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in workbench.__all__ if name[0].islower()])
-def test_a_public_function_tells_its_types(name: str) -> None:
+def test_a_public_function_has_type_annotations(name: str) -> None:
     signature = inspect.signature(getattr(workbench, name))
     assert signature.return_annotation is not inspect.Signature.empty
     assert all(each.annotation is not inspect.Parameter.empty for each in signature.parameters.values())
@@ -113,7 +113,7 @@ def test_public_functions_with_four_parameters_describe_them() -> None:
     assert missing == []
 
 
-def test_what_a_docstring_calls_an_argument_is_one() -> None:
+def test_every_argument_in_a_docstring_exists() -> None:
     wrong = []
     for path in house.files():
         for function in ast.walk(house.tree(path)):

@@ -1,5 +1,5 @@
-"""Expressions of our own making stand on no screen and in no document: what a reader must learn first is one
-word too many.
+"""Private expressions appear on no screen and in no document: a term that a reader must learn first is one
+too many.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FOUND = re.compile("|".join(rf"\b{re.escape(each)}\b" for each in PRIVATE), re.
 
 
 def _strings(path: Path) -> Iterator[str]:
-    """What a module may say: its strings but for docstrings."""
+    """The strings of a module except its docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docs = {

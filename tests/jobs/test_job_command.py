@@ -98,7 +98,7 @@ def test_no_directory_and_no_logs_are_usage_errors(tmp_path: Path) -> None:
     assert main(["job", str(tmp_path)]) == 2
 
 
-def test_several_jobs_are_told_apart_and_missing_nodes_reported(
+def test_several_jobs_are_separated_and_missing_nodes_reported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ends = schedule(8, 0.3, random.Random(3))

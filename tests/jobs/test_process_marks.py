@@ -163,7 +163,7 @@ def test_own_marks_go_before_those_of_children(machine: Machine) -> None:
         assert [done.amount for done in each.measurement.work] == [4.0]
 
 
-def test_a_process_below_a_rank_does_not_count_beside_it(tmp_path: Path) -> None:
+def test_a_child_process_of_a_rank_is_not_counted_as_well(tmp_path: Path) -> None:
     code = ("import os, workbench\nwith workbench.measure():\n"
             "  if not (c := os.fork()):\n    [workbench.step() for _ in range(9)]\n    os._exit(0)\n"
             "  os.waitpid(c, 0)\n  [workbench.step() for _ in range(4)]\n")
@@ -190,7 +190,7 @@ def test_a_window_may_close_while_children_run_or_after_they_were_killed(machine
 # who a process is
 
 
-def test_launchers_tell_a_process_its_rank() -> None:
+def test_the_rank_is_read_from_the_variables_of_launchers() -> None:
     assert rank_facts({}) == {"rank": None, "world_size": None, "local_rank": None, "restarts": None, "nodes": None,
                               "job": ""}
     torchrun = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "4",

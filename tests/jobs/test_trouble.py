@@ -75,7 +75,7 @@ def test_the_difference_of_clocks_is_estimated(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", ["killed node"], indirect=True)
-def test_a_killed_node_leaves_what_it_had(case: Case) -> None:
+def test_a_killed_node_keeps_its_data_up_to_then(case: Case) -> None:
     assert [each.outcome for each in case.job.nodes] == ["ok", "unfinished"]
     assert case.job.measurement.outcome == "unfinished"
     assert [each.outcome for each in case.job.ranks] == ["ok", "ok", "died", "died"]

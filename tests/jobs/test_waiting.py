@@ -1,4 +1,4 @@
-"""Who waits for whom: slow silicon, late data, slow links, and where it cannot be told."""
+"""Which rank the others wait for: slow silicon, late data, slow links, and cases without an answer."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_busy_waiting_at_the_power_of_work_hides_who_waits() -> None:
     assert result.energy_j is None or result.known
 
 
-def test_iterations_in_phase_with_the_sensor_cannot_be_told() -> None:
+def test_iterations_in_phase_with_the_sensor_give_no_answer() -> None:
     result = found(in_phase())
     assert not result.known
     assert "in phase" in result.reason
@@ -82,7 +82,7 @@ def in_phase() -> Job:
     )
 
 
-def test_too_few_iterations_cannot_be_told() -> None:
+def test_too_few_iterations_give_no_answer() -> None:
     made = job(slower=0.05)
     result = waiting(made.traces, made.ends_s[:10], windows_s=made.windows_s)
     assert not result.known

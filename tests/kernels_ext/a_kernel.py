@@ -19,7 +19,7 @@ TIMEOUT_S = 180
 
 @dataclass
 class Ran:
-    """What a cell answered."""
+    """The answer of a cell."""
 
     reply: dict[str, Any]
     outputs: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Ran:
 
     @property
     def text(self) -> str:
-        """What was printed."""
+        """The printed text."""
         return "".join(content["text"] for kind, content in self.outputs if kind == "stream")
 
     @property

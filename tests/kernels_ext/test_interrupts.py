@@ -92,7 +92,7 @@ def interrupter(
 
 
 def left(found: workbench.Setting) -> list[str]:
-    """What a cell has left behind."""
+    """The traces that a cell has left behind."""
     tuners = [thread.name for thread in threading.enumerate() if "tuner" in thread.name]
     journals = [path.name for path in (_paths.home()[0] / "journals").glob("*.json")]
     gpu = open_device(0)
@@ -121,7 +121,7 @@ def test_an_interrupt_at_any_moment_leaves_nothing_and_the_next_cell_is_measured
 
 
 @pytest.mark.parametrize("statement", ["a tuned cell", "a tuned statement"])
-def test_a_cell_ends_what_several_interrupts_at_once_have_kept_from_its_end(
+def test_a_cell_cleans_up_after_several_quick_interrupts(
     statement: str, interrupter: Interrupter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, came = open_device(0).setting(), 0
@@ -140,7 +140,7 @@ def test_a_cell_ends_what_several_interrupts_at_once_have_kept_from_its_end(
     assert left(found) == []
 
 
-def test_an_interrupt_while_the_tuner_is_told_to_stop_leaves_it_no_lock(
+def test_an_interrupt_while_the_tuner_stops_leaves_no_lock_held(
     interrupter: Interrupter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, came = open_device(0).setting(), 0

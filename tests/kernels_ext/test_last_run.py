@@ -1,4 +1,4 @@
-"""What a cell shows "against the last run" of its label, in a real kernel on a stepped GPU."""
+"""The line "against the last run" of a cell's label, in a real kernel on a stepped GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def train(kernel: Kernel, label: str, iterations: int, *, options: str = "", eac
 
 
 def against(ran: Ran) -> str:
-    """What the card shows against the last run; empty where it shows nothing."""
+    """The card's comparison against the last run; empty where there is none."""
     (shown,) = ran.reports
     found = re.search(r"against the last run</span> <b>(.*?)</b>", shown["text/html"])
     return found[1] if found else ""

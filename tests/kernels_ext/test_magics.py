@@ -81,7 +81,7 @@ def test_top_level_await_works(kernel: Kernel) -> None:
     assert 0.2 <= ran.report["time_s"] < 1.0
 
 
-def test_an_interrupt_keeps_what_was_measured(kernel: Kernel) -> None:
+def test_an_interrupt_keeps_the_measurement(kernel: Kernel) -> None:
     ran = kernel.interrupted("%%energy -o partial\nimport time\nprint('started', flush=True)\ntime.sleep(30)")
     assert (ran.status, ran.reply["ename"]) == ("error", "KeyboardInterrupt")
     assert ran.report["outcome"] == "interrupted"
@@ -288,7 +288,7 @@ def test_an_interrupt_while_a_cell_is_closed_loses_nothing(kernel: Kernel, name:
     assert kernel("kept.repeats, mine.devices[0].setting().power_limit_w").value == "(1, 250.0)"
 
 
-def test_a_limit_of_a_cell_is_put_back_after_its_last_run_and_no_other(kernel: Kernel) -> None:
+def test_a_limit_set_by_a_cell_is_restored_only_after_its_last_run(kernel: Kernel) -> None:
     kernel(
         "from workbench.measurement import session; from workbench.device import lease as control; from "
         "workbench.records import Setting\n"
@@ -454,7 +454,7 @@ def test_what_cannot_be_done_is_a_usage_error_in_a_sentence(kernel: Kernel, line
     assert part in ran.reply["evalue"]
 
 
-def test_the_gpus_are_listed_and_put_back(kernel: Kernel) -> None:
+def test_the_gpus_are_listed_and_restored(kernel: Kernel) -> None:
     shown = kernel("%gpu").text
     assert "100..250 W" in shown
     assert "(simulated)" in shown

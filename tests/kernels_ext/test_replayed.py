@@ -8,7 +8,7 @@ from pathlib import Path
 from a_kernel import Kernel
 
 
-def test_a_cell_is_measured_on_a_replay_and_says_so(start: Callable[..., Kernel], tmp_path: Path) -> None:
+def test_a_cell_on_a_replay_is_marked_simulated(start: Callable[..., Kernel], tmp_path: Path) -> None:
     rows = [f"{0.1 * number:.1f},0,{100 + 50 * (number % 2)},{12.5 * number:.1f}" for number in range(300)]
     (tmp_path / "trace.csv").write_text("\n".join(["time_s,gpu,power_w,energy_j", *rows, ""]))
     kernel = start()

@@ -1,6 +1,4 @@
-"""`%%energy --tune` in a real kernel: the cell is tuned while it runs, and one line says what that has
-saved.
-"""
+"""`%%energy --tune` in a real kernel: the cell is tuned while it runs, and one line reports the saving."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ def kernel(start: Callable[..., Kernel]) -> Kernel:
     return made
 
 
-def test_a_cell_is_tuned_and_says_what_was_saved(kernel: Kernel) -> None:
+def test_a_cell_is_tuned_and_reports_its_saving(kernel: Kernel) -> None:
     ran = kernel(TRAINING.format(options="", iterations=150))
     assert (ran.status, ran.error) == ("ok", "")
     (shown,) = ran.reports
@@ -57,7 +55,7 @@ def test_an_interrupted_cell_leaves_the_gpu_as_it_was(kernel: Kernel) -> None:
     assert kernel(SETTING).value == "'400 W'"
 
 
-def test_a_cell_too_short_to_be_tuned_says_so(kernel: Kernel) -> None:
+def test_a_cell_too_short_to_be_tuned_is_reported(kernel: Kernel) -> None:
     ran = kernel("%%energy --tune\n1 + 1")
     assert ran.value == "2"
     assert "not tuned: " in ran.reports[0]["text/plain"]

@@ -38,7 +38,7 @@ def test_blocks_functions_and_loops_are_in_the_log(simulated: Callable[..., Mach
     session.current().close()
 
 
-def test_a_run_of_a_label_is_written_once_a_second_and_less_often_after_many() -> None:
+def test_a_label_is_written_once_per_second_and_less_often_after_many_runs() -> None:
     now_s = [0.0]
     writer = LogQueue(clock=lambda: now_s[0])
     written = []
@@ -117,7 +117,7 @@ def test_without_a_thread_it_is_written_in_place(monkeypatch: pytest.MonkeyPatch
     assert done == [0, 1, 2]
 
 
-def test_who_reads_waits_for_what_was_put_before_and_not_for_a_busy_queue_to_be_empty() -> None:
+def test_a_reader_waits_for_earlier_writes_but_not_for_an_empty_queue() -> None:
     writer, stop, done = LogQueue(), threading.Event(), []
 
     def feed() -> None:

@@ -1,4 +1,4 @@
-"""Files of nvidia-smi and DCGM become traces; a file of another tool is told so in a sentence."""
+"""Files of nvidia-smi and DCGM become traces; a file of another tool is refused with a clear message."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_rows_out_of_order_twice_or_cut_off_do_no_harm(file: Path) -> None:
         ("time,gpu,DCGM_FI_DEV_SM_CLOCK\n1,0,1410\n", "dcgm_fi_dev_sm_clock"),
     ],
 )
-def test_a_file_that_is_no_trace_is_refused_by_what_it_has(file: Path, text: str, named: str) -> None:
+def test_a_file_that_is_no_trace_is_refused_with_its_contents(file: Path, text: str, named: str) -> None:
     file.write_text(text)
     with pytest.raises(UsageError, match=named):
         read_log(file)
@@ -196,7 +196,7 @@ def test_exporter_metrics_may_be_columns_or_rows(file: Path) -> None:
     assert read_log(file)["GPU-a"]["energy_j"].to_list() == [0.0, 1.0, 2.0]
 
 
-def test_what_was_read_can_be_worked_on_like_a_recorded_trace(file: Path) -> None:
+def test_a_trace_from_a_file_works_like_a_recorded_one(file: Path) -> None:
     from workbench.measurement.iterations import energies_of
     from workbench.periods.segment import iterations, per_iteration
     from workbench.records import DetectedPeriod, Periods
@@ -243,12 +243,12 @@ def test_a_damaged_parquet_file_is_refused(file: Path, raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("path", ["a\0b", "~nobody-of-this-name/a.csv", b"a.csv", 3, None, float("inf")])
-def test_what_is_no_path_is_refused(path: Any) -> None:
+def test_a_value_that_is_no_path_is_refused(path: Any) -> None:
     with pytest.raises(UsageError, match="path="):
         read_log(path)
 
 
-def test_what_no_gpu_draws_and_no_clock_shows_is_missing(file: Path) -> None:
+def test_impossible_powers_and_times_are_missing_values(file: Path) -> None:
     rows = [("1700000000", "250"), ("1700000001", "-5"), ("1700000002", "1.7e9"), ("1700000003", "99999"),
             ("inf", "200"), ("1e308", "200"), ("1700000004", "nan"), ("-1e300", "200")]  # fmt: skip
     text = "".join(f"{time},0,{power}\n" for time, power in rows)

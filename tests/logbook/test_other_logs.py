@@ -256,7 +256,7 @@ def test_holes_and_counters_that_go_back_are_reported() -> None:
     assert "went back" in energy_of(counted.with_columns(power_w=pl.lit(None, pl.Float64)))["note"]
 
 
-def test_joules_of_averages_lie_in_the_interval() -> None:
+def test_the_interval_contains_the_joules_of_averaged_power() -> None:
     draw, inside = np.random.default_rng(1), []
     for _ in range(60):
         every = int(draw.integers(10, 300))

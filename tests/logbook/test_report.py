@@ -1,4 +1,4 @@
-"""A measurement in words: what is shown is what was measured, rounded to what the error allows."""
+"""A measurement as text: the measured values, rounded as the error allows."""
 
 from __future__ import annotations
 

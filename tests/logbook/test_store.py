@@ -1,4 +1,4 @@
-"""What was measured stays: whole or not at all, through kills, full disks and two writers at once."""
+"""Measurements are stored whole or not at all, through kills, full disks and two concurrent writers."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_iterations_come_back_and_go_with_their_trace(store: Store) -> None:
     assert store.trace("d") is not None
 
 
-def test_a_log_is_ordered_by_time_whatever_the_order_of_writing(store: Store) -> None:
+def test_a_log_is_ordered_by_time_not_by_the_order_of_writing(store: Store) -> None:
     for m in (NO_ENERGY, FULL, BARE):
         store.save(m)
     assert store.log()["id"].to_list() == ["0123456789ab", "b", "c"]
@@ -463,7 +463,7 @@ def damaged(whole: bytes, rng: random.Random) -> bytes:
 
 
 def shown(log: pl.DataFrame) -> None:
-    """What the log's panel and command do with it."""
+    """Read the rows of a log as its panel and its command do."""
     log.select(pl.from_epoch((pl.col("started_unix_s") * 1000).cast(pl.Int64), "ms"))
     for row in log.rows(named=True):
         from_row(row)
@@ -554,7 +554,7 @@ def test_a_column_of_another_type_is_converted_or_set_aside(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are Unix's")
-def test_what_is_no_regular_file_is_set_aside(store: Store) -> None:
+def test_a_file_that_is_not_regular_is_set_aside(store: Store) -> None:
     """A pipe of this name blocked the log for ever."""
     store.save(BARE, {"GPU-1": a_trace()})
     os.mkfifo(store.directory / "measurements" / "m-1-pipe.parquet")

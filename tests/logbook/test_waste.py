@@ -1,4 +1,5 @@
-"""What was drawn while nothing was done: bounds that hold the truth, and nothing where a trace cannot tell."""
+"""Energy drawn while the GPU did no work: the limits contain the truth, and an unclear trace gives no answer.
+"""
 
 from __future__ import annotations
 
@@ -159,6 +160,6 @@ def test_of_several_gpus_the_one_that_waited_is_named_and_those_without_work_are
     assert f"{100 * waited[0].high_j / 21780:.0f} % of the energy" in message
 
 
-def test_what_is_no_run_is_one_sentence() -> None:
+def test_a_value_that_is_no_run_is_refused() -> None:
     with pytest.raises(UsageError):
         waste(3)

@@ -33,7 +33,7 @@ def test_a_block_is_measured(machine: Machine) -> None:
     assert result.measurement.label == "epoch"
 
 
-def test_a_result_prints_what_it_measured(machine: Machine) -> None:
+def test_a_result_prints_its_measurement(machine: Machine) -> None:
     with workbench.measure("epoch") as result:
         assert "running" in repr(result)
         machine.step(2.0)

@@ -47,7 +47,7 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Base:
-    """What a framework's callback class is to us: something with all other hooks."""
+    """A framework's callback class for the adapter: an object with all other hooks."""
 
     def on_log(self, *arguments: Any, **rest: Any) -> str:
         return "the framework's own"

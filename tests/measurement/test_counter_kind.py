@@ -1,4 +1,4 @@
-"""Energy counters that only sum power readings: told from others, kept, and measured with an honest error."""
+"""Energy counters that only sum power readings: recognised, remembered, and measured with a correct error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_constant_or_rarely_read_counter_gives_no_period(square: Any, case: st
 
 
 def half_width_j(power_w: Any, *, count: int | None = None, step_s: float = 0.1, window_s: float = 0.025) -> float:
-    """What the readings may have missed in the first `count` steps."""
+    """The energy that the readings may have missed in the first `count` steps."""
     tick_s = step_s * np.arange(len(power_w))
     moments = np.array([0.0, tick_s[count or -1]])
     (variance,) = sampled_counter.missed_variance(tick_s, np.asarray(power_w, float), window_s, moments)
@@ -151,7 +151,7 @@ def test_a_counter_that_integrates_keeps_its_narrow_bar(meter: Any) -> None:
         assert gpu.notes == ()
 
 
-def test_what_was_found_of_a_real_gpu_is_kept_for_its_driver(meter: Any) -> None:
+def test_the_counter_kind_of_a_real_gpu_is_kept_for_its_driver(meter: Any) -> None:
     machine, made = meter("H100,part-time")
     device = made.devices[0]
     device.simulated = False  # nothing of a simulated GPU is kept: it is gone with its process

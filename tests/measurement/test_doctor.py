@@ -1,4 +1,4 @@
-"""What the doctor says of kind and of rough simulated GPUs."""
+"""The doctor's findings on well-behaved and on irregular simulated GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.simulation.machine import Machine, attached
 
 
 def examined(machine: Machine, seconds: float = 16.0) -> dict[str, Finding]:
-    """The findings of the first GPU, by what was looked at."""
+    """The findings of the first GPU, by the subject of the check."""
     device = workbench.open_device(0)
     return {each.what: each for each in doctor.gpu_findings(device, any_training(device), seconds=seconds)}
 

@@ -1,4 +1,4 @@
-"""The energy between two moments: exact where the counter tells, and honest about the rest."""
+"""The energy between two moments: exact where the counter gives it, with an error elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def steps_of(
     energy_at: Power, *, period_s: float = 0.1, window_s: float = 0.1, end_s: float = 10.0,
     counted: bool = True, read: bool = True, tick_error_s: float = 1e-5,
 ) -> SensorUpdates:
-    """What a noiseless sensor says about a GPU whose energy up to a moment is known."""
+    """The counter of a noiseless sensor on a GPU whose energy up to a moment is known."""
     ticks = np.arange(0, round(end_s / period_s) + 1) * period_s
     energy = np.array([energy_at(t) for t in ticks])
     power = np.array([(energy_at(t) - energy_at(t - window_s)) / window_s for t in ticks])
@@ -84,7 +84,7 @@ def test_work_that_starts_with_the_window_is_found_within_the_error(fraction: fl
     )  # half a step of the counter: better than the counter alone
 
 
-def test_nineteen_of_twenty_errors_lie_within_the_bar() -> None:
+def test_nineteen_of_twenty_errors_are_within_the_error_bar() -> None:
     rng = np.random.default_rng(11)
     hits, cases = 0, 150
     for _ in range(cases):
@@ -199,7 +199,7 @@ def test_an_error_of_time_is_an_error_of_energy() -> None:
 
 
 def rows_of(updates: SensorUpdates, every_s: float = 0.02) -> np.ndarray[Any, Any]:
-    """What a sampler would have written of these refreshes."""
+    """The rows that a sampler writes for these refreshes."""
     at_s = np.arange(updates.tick_s[0] + 0.001, updates.tick_s[-1] + updates.period_s, every_s)
     last = np.searchsorted(updates.tick_s, at_s, side="right") - 1
     rows = np.zeros(len(at_s), ROWS)

@@ -15,7 +15,8 @@ SECONDS = 45.0
 
 
 def windows(schedule: str, path: Path, *, glimpse: bool = False, seed: int = 0) -> tuple[Gpu, list[Measured]]:
-    """A training of 45 s on a GPU whose counter refreshes by a schedule; what is known of the counter is learnt."""
+    """A training of 45 s on a GPU whose counter refreshes by a schedule; the counter's properties are learnt.
+    """
     rng = np.random.default_rng(seed)
     load = training(rng, SECONDS + 2)
     ticks_s = None if schedule == "lazy" else SCHEDULES[schedule](rng, SECONDS + 1, 0.1)

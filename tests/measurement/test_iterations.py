@@ -1,6 +1,4 @@
-"""From a measured window to its iterations: a simulated training tells its own, and the power trace is
-asked as well.
-"""
+"""From a measured window to its iterations, marked by a simulated training or found in the power trace."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ def session(simulated: Simulated) -> Iterator[Callable[[str], Machine]]:
 
 
 def finds(monkeypatch: pytest.MonkeyPatch, periods: Periods) -> None:
-    """The detector has tests of its own; here it is what is made of its answer that counts."""
+    """Replace the detector, which has its own tests: here only the use of its answer counts."""
     monkeypatch.setattr(detect, "find_periods", lambda trace: periods)
 
 
@@ -95,7 +93,7 @@ def test_marks_and_detection_agree_on_a_training(
 def test_iterations_of_few_readings_each_are_followed_with_their_neighbours(
     session: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch, cards: str, workload: str
 ) -> None:
-    """The A100's sensor refreshes ten times a second and looks a quarter of the time: three readings an
+    """The A100's sensor refreshes ten times per second and measures a quarter of the time: three readings per
     iteration, none alike.
     """
     machine = session(cards)
@@ -116,7 +114,7 @@ def test_iterations_of_few_readings_each_are_followed_with_their_neighbours(
 
 
 @pytest.mark.parametrize("cards", ["V100", "A100", "P100"])
-def test_the_rows_add_up_to_what_was_measured(session: Callable[..., Machine], cards: str) -> None:
+def test_the_rows_add_up_to_the_measured_total(session: Callable[..., Machine], cards: str) -> None:
     """Also on a card without a counter, and in a window that begins and ends within steps of one."""
     result, _ = trained(session(cards), iterations=12, marked=True)
     assert result.iterations["energy_j"].sum() == pytest.approx(result.energy_j, rel=1e-6)

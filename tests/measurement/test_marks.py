@@ -1,4 +1,4 @@
-"""Marks: what a training says of itself reaches every window that is open, and nobody else."""
+"""Marks of a training reach every open window and nothing else."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_phase_reported_only_at_its_end_began_with_the_last_step_or_phase(
     assert notebook.phases == [Phase("evaluation", 1.0, 3.0), Phase("checkpoint", 3.0, 3.5)]
 
 
-def test_only_what_lies_inside_the_window_counts(clock: Clock, notebook: MarkRecorder) -> None:
+def test_only_marks_inside_the_window_count(clock: Clock, notebook: MarkRecorder) -> None:
     for clock.now_s in range(10):
         workbench.step()
     notebook.phases.append(Phase("evaluation", 1.0, 4.5))

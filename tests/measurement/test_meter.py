@@ -1,5 +1,5 @@
-"""A window's energy is what the GPU drew in it, with an error bar that holds; where it cannot be had, the
-reason is told.
+"""A window's energy is the energy that the GPU drew in it, with a correct error bar. Where the energy is
+unknown, the reason is reported.
 """
 
 from __future__ import annotations
@@ -468,7 +468,7 @@ def test_settling_waits_for_the_refresh_after_the_window(simulated: Simulated) -
 
 
 def recorder_truth(window: Window) -> float:
-    """What the idle A100's sensors say of it: its gain times its true power."""
+    """The idle A100's energy as its sensors report it: its gain times its true power."""
     from workbench.simulation.machine import attached
 
     machine = attached()
@@ -477,7 +477,7 @@ def recorder_truth(window: Window) -> float:
     return machine.gain(0) * machine.true_energy_j(0, window.start_s, window.end_s)
 
 
-def test_a_long_window_shows_what_was_drawn_while_nothing_ran(meter: Meter, stepped: Machine) -> None:
+def test_a_long_window_shows_the_energy_drawn_while_idle(meter: Meter, stepped: Machine) -> None:
     window = meter.open("train")
     stepped.step(8.0)
     work(stepped, 200.0, 10.0)

@@ -80,7 +80,7 @@ def test_a_rank_measures_other_gpus_when_they_are_named(simulated: Callable[...,
 
 @pytest.mark.usefixtures("third_of_four")
 @pytest.mark.parametrize("cards", ["A100", "A100,A100"])
-def test_a_rank_that_sees_fewer_gpus_than_there_are_ranks_measures_what_it_sees(
+def test_a_rank_with_fewer_visible_gpus_than_ranks_measures_the_visible_ones(
     simulated: Callable[..., Machine], cards: str
 ) -> None:
     simulated(cards, stepped=True)
@@ -117,7 +117,7 @@ session.close()
 
 
 class Ranks:
-    """Processes with the numbers of ranks, which do what they are told."""
+    """Processes with the numbers of ranks, which follow commands."""
 
     def __init__(self, count: int, **environment: str) -> None:
         self.processes = [

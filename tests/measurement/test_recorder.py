@@ -184,7 +184,7 @@ def test_a_sampling_process_that_was_killed_is_started_again_for_an_open_window(
         recorder.stop()
 
 
-def test_what_was_recorded_can_be_read_after_the_stop(simulated: Simulated) -> None:
+def test_recorded_rows_can_be_read_after_the_stop(simulated: Simulated) -> None:
     simulated("V100")
     device = open_device()
     recorder = Recorder([device])
@@ -246,7 +246,7 @@ def ring(recorder: Recorder) -> Ring:
     return Ring(max(rings_of(os.getpid()), key=lambda path: path.stat().st_mtime_ns))
 
 
-def test_rows_lie_between_two_times_both_included(recorder: Recorder, ring: Ring, stepped: Machine) -> None:
+def test_rows_between_two_times_include_both_ends(recorder: Recorder, ring: Ring, stepped: Machine) -> None:
     uuid = recorder.devices[0].uuid
     fill(ring, stepped, 10, 50)
     assert recorder.rows(uuid, 20.0, 25.0)["time_s"].tolist() == [20, 21, 22, 23, 24, 25]
@@ -298,7 +298,7 @@ def test_only_the_last_half_hour_is_kept_unless_somebody_holds_it(
 
 
 @LINUX
-def test_a_recorder_that_was_stopped_maps_no_file_and_still_reports_what_it_saw(simulated: Simulated) -> None:
+def test_a_stopped_recorder_maps_no_file_and_still_returns_its_rows(simulated: Simulated) -> None:
     """A live view keeps its recorder: each new choice of GPUs left a deleted file mapped."""
     simulated("V100", scale=4.0)
     device = open_device()

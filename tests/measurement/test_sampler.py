@@ -1,6 +1,4 @@
-"""The sampler finds when a sensor refreshes and looks once after each refresh, whatever the GPU does
-meanwhile.
-"""
+"""The sampler finds when a sensor refreshes and reads once after each refresh, at any load of the GPU."""
 
 from __future__ import annotations
 
@@ -198,7 +196,7 @@ def test_an_edge_between_two_distant_readings_gives_no_period() -> None:
     assert tracker.edges == known
 
 
-def test_what_a_tracker_remembers_is_bounded() -> None:
+def test_the_memory_of_a_tracker_is_bounded() -> None:
     tracker = EdgeTracker()
     for number in range(1000):
         tracker.add(0.1 * number, 0.1 * number + READING_S)

@@ -222,7 +222,7 @@ def test_without_a_sampling_process_or_memory_the_counter_alone_measures(
     assert [reason in each and "counter alone" in each for each in mine.messages] == [True]
 
 
-def test_what_a_killed_process_left_changed_is_restored_and_reported_at_the_start(
+def test_changes_left_by_a_killed_process_are_restored_and_reported_at_the_start(
     simulated: Simulated,
 ) -> None:
     machine = simulated("V100", stepped=True)
@@ -268,7 +268,7 @@ def test_an_outer_hold_survives_a_session_that_opens(simulated: Simulated) -> No
 
 
 @pytest.mark.parametrize("code", [9, 12, 17, 18, 999, 12345])
-def test_whatever_keeps_the_driver_from_starting_leaves_a_session_with_a_clock_and_the_reason(
+def test_without_a_driver_a_session_has_a_clock_and_the_reason(
     simulated: Simulated, code: int
 ) -> None:
     machine = simulated("V100", stepped=True)

@@ -49,7 +49,7 @@ def train(machine: Machine, logger: EnergyLogger, steps: int = 4) -> None:
         logger.publish()
 
 
-def test_power_joules_and_joules_an_iteration_on_the_axis_of_steps(machine: Machine) -> None:
+def test_power_and_energy_per_iteration_are_logged_by_step(machine: Machine) -> None:
     sink = Kept()
     with workbench.log_to(sink, every_s=NEVER_S) as logger:
         train(machine, logger)

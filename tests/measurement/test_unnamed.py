@@ -1,4 +1,4 @@
-"""Processes on a GPU that have no name here, and GPUs that are cut into instances: said with the joules."""
+"""A measurement reports unnamed processes on the GPU and GPUs that are divided into instances."""
 
 from __future__ import annotations
 

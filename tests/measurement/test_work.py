@@ -1,4 +1,4 @@
-"""Tokens and samples: counted by hand, by callbacks and by `track`; rates with an interval; bad counts."""
+"""Tokens and samples, counted by hand, by callbacks and by `track`: rates with intervals, and bad counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every part that an extra completes says in one sentence which extra it misses; the rest is a plain install."""
+"""A part that needs an extra names the missing extra in one sentence; everything else needs only a plain
+install.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ def test_a_plain_install_has_the_six_and_nothing_that_the_product_never_imports(
     assert packages - PLAIN == extras | BROUGHT
 
 
-def test_the_version_stands_in_one_place() -> None:
+def test_the_version_is_defined_in_one_place() -> None:
     assert PROJECT["dynamic"] == ["version"]
     assert re.fullmatch(r"\d+\.\d+\.\d+", workbench.__version__)
     places = [

@@ -40,7 +40,7 @@ def test_the_extras_of_the_matrix_are_there() -> None:
     assert asked <= set(PROJECT["optional-dependencies"])
 
 
-def test_what_is_run_is_there() -> None:
+def test_the_files_that_jobs_run_exist() -> None:
     for job in JOBS.values():
         for step in job["steps"]:
             for path in re.findall(r"(?<=\s)(?:tests/\S+|\.ci/\S+)", f" {step.get('run', '')}"):

@@ -53,7 +53,7 @@ print(json.dumps(seen))
 
 
 def ran(python: str, code: str, home: Path) -> tuple[dict[str, object], str]:
-    """What the script found, and what was printed besides."""
+    """The script's result and its other printed text."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "WORKBENCH_HOME": str(home)}
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,7 @@ PANELS = (
 
 
 def check(panel: LivePanel, content: dict[str, Any]) -> None:
-    """Hold a message against what is declared; those of all panels, such as "pong", have no type."""
+    """Compare a message with its declared type; messages of all panels, such as "pong", have no type."""
     greeting, others = SAID[next(each.__name__ for each in type(panel).__mro__ if each.__name__ in SAID)]
     kind = content.get("kind")
     declared = others.get(str(kind))

@@ -31,12 +31,12 @@ class Browser:
 
 
 def ask(panel: LivePanel, kind: str, **content: Any) -> None:
-    """What a browser sends."""
+    """Send a message as a browser does."""
     panel.receive({"kind": kind, "n": 1, **content})
 
 
 def later(panel: LivePanel) -> Any:
-    """What a panel publishes when it is time to read its source again."""
+    """The message that a panel publishes when it is time to read its source again."""
     panel.due = lambda: True  # type: ignore[method-assign]
     try:
         return panel.changes()

@@ -49,7 +49,7 @@ def limit_w(machine: Machine) -> float:
     return float(machine.state.control(0, "limit_w"))
 
 
-def test_it_says_what_is_active_what_is_chosen_and_the_difference(machine: Machine) -> None:
+def test_it_shows_the_active_and_chosen_settings_and_their_difference(machine: Machine) -> None:
     facts = dict(line.split(": ", 1) for line in workbench.panels.apply().summary().splitlines()[1:])
     assert facts["Active"].startswith("250 W")
     assert (facts["Chosen"], facts["Difference"]) == (NOTHING, SAME)
@@ -143,7 +143,7 @@ BOTH_SIZES = pl.DataFrame([
 ])
 
 
-def test_it_takes_over_what_is_chosen_on_a_frontier(machine: Machine) -> None:
+def test_it_takes_over_the_choice_of_a_frontier(machine: Machine) -> None:
     frontier = workbench.panels.frontier(BOTH_SIZES.filter(pl.col("batch_size") == 24), max_slowdown=0.05)
     panel = workbench.panels.apply(frontier)
     assert panel.chosen == Configuration(Setting(250.0), 24)
@@ -336,7 +336,7 @@ def test_undone_on_all_gpus_nothing_of_it_stays_chosen_and_one_that_fails_stops_
     workbench.chosen.choose(None)
 
 
-def test_the_next_kernel_says_what_the_one_before_had_applied(machine: Machine) -> None:
+def test_the_next_kernel_shows_the_setting_applied_by_the_previous_one(machine: Machine) -> None:
     manual = ApplyPanel(Setting(150.0)).control
     manual.apply(Setting(150.0))
     device, at = manual.device, manual.history[-1].at

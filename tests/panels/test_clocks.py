@@ -139,7 +139,7 @@ def tuning(tried: list[dict[str, Any]] = TRIED, **changes: Any) -> TuningView:
 
 
 class Tuner:
-    """A tuner whose views are given, and which remembers what it was asked for."""
+    """A tuner whose views are given, and which records the requests."""
 
     def __init__(self, shown: TuningView | None = None) -> None:
         self.current_view = shown or tuning()
@@ -176,7 +176,7 @@ class Tuner:
 # the summary
 
 
-def test_it_says_what_goes_on_what_is_chosen_what_was_spent_and_what_was_saved() -> None:
+def test_it_shows_the_state_the_choice_the_cost_and_the_saving() -> None:
     saved = Saved(5230.0, 410.0, 0.112, 0.009, 0.031, 0.002, 300.0)
     found = {"period_s": 0.4123, "period_uncertainty_s": 0.0031, "period_source": "power"}
     lines = workbench.panels.clocks(Tuner(tuning(saved=saved, **found))).summary().splitlines()
@@ -264,7 +264,7 @@ def test_a_failed_probe_has_a_number_and_a_reason_and_no_place_on_the_planes_of_
     ElementTree.fromstring(workbench.panels.clocks(Tuner(tuning([*TRIED, failed]))).svg())
 
 
-def test_the_plane_of_settings_is_what_can_be_set() -> None:
+def test_the_plane_shows_the_settings_that_can_be_changed() -> None:
     assert drawing(tuning()).knobs == ("clocks",)
     assert drawing(tuning(belief=CLOCKS)).knobs == ("sm",)
     assert drawing(tuning(belief=LIMITS)).knobs == ("limit",)
@@ -274,7 +274,7 @@ def test_the_plane_of_settings_is_what_can_be_set() -> None:
     assert drawing(tuning(belief=both, choice=capped)).knobs == ("limit", "clocks")
 
 
-def test_a_line_goes_from_the_lowest_limit_up_and_says_what_is_allowed() -> None:
+def test_a_line_starts_at_the_lowest_limit_and_marks_the_allowed_range() -> None:
     rows = line(surface(LIMITS), "limit")
     assert rows[:, LIMIT].tolist() == [200.0, 300.0, 400.0]
     assert rows[:, ENERGY] == pytest.approx([-5.0, -10.0, 0.0], abs=1e-3)
@@ -304,7 +304,7 @@ def test_every_probe_is_in_sight_and_settings_much_slower_are_not() -> None:
     assert drawn.table[:, 3].max() == pytest.approx(50)
 
 
-def test_the_active_setting_is_where_it_was_measured_or_else_where_it_is_believed_to_be() -> None:
+def test_the_active_setting_is_drawn_at_its_measured_or_predicted_point() -> None:
     now = drawing(tuning()).current
     assert now is not None
     assert (now.time, now.energy) == (pytest.approx(4.0), pytest.approx(-15.0))
@@ -329,7 +329,7 @@ STAGES = [
 
 
 @pytest.mark.parametrize("shown", STAGES)
-def test_the_picture_is_an_svg_without_scripts_that_says_simulated(shown: TuningView) -> None:
+def test_the_picture_is_an_svg_without_scripts_and_marked_simulated(shown: TuningView) -> None:
     panel = workbench.panels.clocks(Tuner(shown))
     picture = "".join(ElementTree.fromstring(panel.svg()).itertext())
     assert panel.title() in picture
@@ -438,7 +438,7 @@ def test_what_goes_wrong_is_shown_under_the_plot_and_the_slider_is_answered_all_
 
 @pytest.fixture
 def working(simulated: Callable[..., Machine]) -> Iterator[TrueTuner]:
-    """A tuning of whatever runs on a stepped A100."""
+    """A tuning of the running work on a stepped A100."""
     simulated(
         "A100", stepped=True, seed=os.getpid()
     )  # a card of its own: one that another process tunes is refused
@@ -490,7 +490,7 @@ def test_a_running_tuner_is_shown_from_its_start_to_its_end(working: TrueTuner) 
 # doors
 
 
-def test_without_a_tuner_it_says_so_and_start_begins_one_that_stop_ends(
+def test_without_a_tuner_start_begins_one_and_stop_ends_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tuner, begun = Tuner(), []

@@ -45,7 +45,7 @@ def made(log: Any = JOBS, **options: Any) -> ClusterPanel:
 
 @pytest.fixture(scope="module", autouse=True)
 def ended() -> Iterator[None]:
-    """No panel of these tests publishes on beside the next ones."""
+    """No panel of these tests continues to publish during the next ones."""
     yield
     while PANELS:
         PANELS.pop().end()
@@ -61,7 +61,7 @@ def ran() -> ClusterPanel:
 # the summary
 
 
-def test_it_says_who_needs_least_what_that_costs_and_that_all_of_it_is_simulated(ran: ClusterPanel) -> None:
+def test_it_shows_the_savings_of_the_policies_and_marks_them_simulated(ran: ClusterPanel) -> None:
     lines = ran.summary().splitlines()
     assert all(part in lines[0] for part in ("300 jobs", "4 nodes", "8x V100", "(simulated)"))
     results = ran.results
@@ -88,7 +88,7 @@ def test_seeds_that_change_nothing_are_reported_as_alike() -> None:
     assert "seeds are identical" in panel.summary()
 
 
-def test_before_the_first_run_it_says_what_to_do() -> None:
+def test_before_the_first_run_it_shows_how_to_start() -> None:
     panel = made()
     assert "panel.run()" in panel.summary()
     ElementTree.fromstring(panel.svg())
@@ -167,7 +167,7 @@ BAD_LOGS = {
 
 @pytest.mark.parametrize("trim", [True, False])
 @pytest.mark.parametrize("name", BAD_LOGS)
-def test_whatever_a_file_holds_the_view_comes_and_says_what_is_wrong(name: str, trim: bool) -> None:
+def test_a_bad_file_still_gives_a_view_with_its_error(name: str, trim: bool) -> None:
     log, part = BAD_LOGS[name]
     panel = made({name: log}, trim=trim)
     content, _ = panel.snapshot()
@@ -179,7 +179,7 @@ def test_whatever_a_file_holds_the_view_comes_and_says_what_is_wrong(name: str, 
     panel.end()
 
 
-def test_a_path_whose_log_cannot_be_read_is_an_error_at_once_and_with_keep_valid_it_is_not(
+def test_an_unreadable_row_is_an_immediate_error_unless_keep_valid_is_set(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "bad.csv"
@@ -242,7 +242,7 @@ def test_arguments_that_make_no_sense_are_refused(wrong: dict[str, Any], sentenc
         made(**wrong)
 
 
-def test_what_the_browser_asks_wrongly_is_a_sentence_and_changes_nothing() -> None:
+def test_a_wrong_request_of_the_browser_is_explained_and_changes_nothing() -> None:
     panel = made()
     browser = Browser(panel)
     for settings, sentence in (
@@ -297,7 +297,7 @@ def of_curve(frame: dict[str, Any], curve: dict[str, Any]) -> dict[str, Any]:
     return rows
 
 
-def test_however_large_the_log_what_is_sent_is_small() -> None:
+def test_messages_stay_small_for_a_large_log() -> None:
     panel = made(generate(6000, gpus=64, seed=1), nodes=8, policies=("fifo-best-fit",))
     panel.run()
     content, _ = panel.snapshot()
@@ -356,7 +356,7 @@ def test_progress_and_results_come_while_it_runs() -> None:
     panel.end()
 
 
-def test_a_slider_that_moves_makes_results_stale_and_with_run_at_once_new_ones() -> None:
+def test_a_moved_slider_makes_results_stale_or_runs_again_on_each_change() -> None:
     panel = made()
     panel.run()
     browser = Browser(panel)

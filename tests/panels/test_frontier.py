@@ -75,7 +75,7 @@ def tell(panel: FrontierPanel, **change: Any) -> None:
 # the summary
 
 
-def test_it_says_what_is_chosen_what_that_costs_saves_and_how_sure_it_is(panel: FrontierPanel) -> None:
+def test_it_shows_the_choice_its_cost_its_saving_and_the_uncertainty(panel: FrontierPanel) -> None:
     parts = [
         (), ("−13 % energy", "+4.0 % time", "250 W", "batch size 64"),
         ("5 % slower", "10.4 s", "2.600 ± 0.020 kJ", "300 W"), ("144.0 ± 10.0 kJ", "0.012 EUR", "16 gCO2", "2 min 24 s"),
@@ -86,7 +86,7 @@ def test_it_says_what_is_chosen_what_that_costs_saves_and_how_sure_it_is(panel: 
     assert all(part in line for line, row in zip(panel.summary().splitlines(), parts, strict=True) for part in row)
 
 
-def test_a_beaten_point_and_a_prediction_are_called_what_they_are(panel: FrontierPanel) -> None:
+def test_a_dominated_point_and_a_prediction_are_labelled(panel: FrontierPanel) -> None:
     panel.choose(at(150.0))
     assert all(part in panel.summary() for part in ("+100 % time", "(predicted)", "Dominated", "200 J less", "8 s less"))
 
@@ -206,7 +206,7 @@ def test_a_click_on_points_that_have_been_replaced_chooses_nothing(panel: Fronti
     assert browser.last("choice")["row"] == panel.choice.row
 
 
-def test_a_stale_choice_goes_to_the_nearest_and_says_so(panel: FrontierPanel) -> None:
+def test_a_stale_choice_moves_to_the_nearest_point_with_a_note(panel: FrontierPanel) -> None:
     heard: list[Configuration] = []
     panel.choose(at(250.0))
     panel.on_choice(heard.append)
@@ -219,7 +219,7 @@ def test_a_stale_choice_goes_to_the_nearest_and_says_so(panel: FrontierPanel) ->
     assert note in panel.summary()
 
 
-def test_a_rule_follows_new_points_and_says_where_it_went(panel: FrontierPanel) -> None:
+def test_a_rule_follows_new_points_and_reports_the_move(panel: FrontierPanel) -> None:
     better = pl.DataFrame(
         {
             "power_limit_w": [240.0],
@@ -296,7 +296,7 @@ def measured(
     return Measurement(name, label, 0.0, time_s, (gpu,), outcome=outcome)
 
 
-def test_the_log_tells_setting_job_gpu_error_and_measurement() -> None:
+def test_the_log_gives_setting_job_gpu_error_and_measurement() -> None:
     log = [
         measured("a", None, 10.0, 3000.0),
         measured("b", 200.0, 12.0, 2200.0),
@@ -369,7 +369,7 @@ def test_a_recurring_job_has_runs_and_the_limits_of_its_profile_as_predictions()
 
 
 class Given(Executor):
-    """Ends trials at once, with given outcomes."""
+    """Ends trials immediately, with given outcomes."""
 
     def __init__(self, *rows: dict[str, Any]) -> None:
         self.rows = list(rows)

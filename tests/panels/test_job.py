@@ -50,7 +50,7 @@ def machine(simulated: Callable[..., Machine], own_session: None) -> Iterator[Ma
     workbench.chosen.choose(None)
 
 
-def test_the_first_line_says_which_gpu_the_others_wait_for_and_what_that_costs() -> None:
+def test_the_first_line_names_the_straggler_gpu_and_the_cost_of_waiting() -> None:
     job = made_job()
     waiting = job.waiting
     assert waiting is not None

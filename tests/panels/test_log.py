@@ -112,7 +112,7 @@ def test_the_power_of_several_gpus_is_summed() -> None:
     assert sum(sparkline(pl.concat(frames))) / len(sparkline(pl.concat(frames))) == pytest.approx(300.0, abs=10.0)
 
 
-def test_a_run_without_a_trace_says_so(panel: LogPanel) -> None:
+def test_a_run_without_a_trace_is_reported(panel: LogPanel) -> None:
     assert "No trace" in act(panel, "choose", ids=["a2"])
 
 
@@ -121,11 +121,11 @@ def test_runs_are_chosen_in_python_too(panel: LogPanel) -> None:
     assert panel.chosen == ("a1", "a2")
 
 
-def test_it_says_only_what_is_new(panel: LogPanel) -> None:
+def test_it_publishes_only_news(panel: LogPanel) -> None:
     assert later(panel) is not None
     assert later(panel) is None
     panel.end()
 
 
-def test_an_empty_log_says_what_to_do(tmp_path: Any) -> None:
+def test_an_empty_log_shows_how_to_start(tmp_path: Any) -> None:
     assert "%%energy" in log(Store(tmp_path)).html()

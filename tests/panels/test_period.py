@@ -87,7 +87,7 @@ class Following:
 def watched(
     simulated: Callable[..., Machine],
 ) -> Iterator[Callable[..., tuple[PeriodFollower, Machine, list[Following]]]]:
-    """A follower on a stepped machine, what it follows, and a processor that takes no time."""
+    """A follower on a stepped machine, its source, and a processor that takes no time."""
     made: list[Recorder] = []
 
     def make(cards: str = "V100", **more: Any) -> tuple[PeriodFollower, Machine, list[Following]]:
@@ -116,7 +116,7 @@ def train(machine: Machine, **options: Any) -> TrainingJob:
 
 
 def periods_of(job: TrainingJob) -> Periods:
-    """As a detector would have to tell the job's iteration."""
+    """The job's true iteration in the form of a detector's answer."""
     seconds = float(np.diff(job.marks).mean())
     return Periods((DetectedPeriod("iteration", seconds, 0.004, 0.97, job.marks[0], 0.9),), sure=True)
 
@@ -198,7 +198,7 @@ def test_a_period_of_ones_own_is_laid_on_like_a_ruler() -> None:
     assert period_view(square(), SURE).shape[:, 3].min() < 60.0
 
 
-def test_a_marked_iteration_stands_in_the_spectrum_beside_what_was_detected() -> None:
+def test_the_spectrum_shows_the_marked_and_the_detected_iteration() -> None:
     marked = DetectedPeriod("iteration", 0.7389, 0.001, 1.0, 0.0, 0.0)
     observed = PeriodView(level=marked, levels=(DetectedPeriod("iteration", 0.185, 0.001, 0.9, 0.0, 0.9),))
     assert [(message, chosen) for message, _, chosen in observed.marks] == [("detected 185 ms", False), ("iteration 739 ms", True)]
@@ -210,7 +210,7 @@ def test_a_fast_long_trace_stays_a_small_message() -> None:
     assert sum(table.nbytes for table in (observed.folded, observed.shape, observed.spectrum)) < 40_000
 
 
-def test_marks_beat_what_the_power_says() -> None:
+def test_marks_take_precedence_over_the_power_trace() -> None:
     trace, at = square(), tuple(np.arange(1.5, 19.0))
     frame = from_marks(Marks((at,)), energies=energies_of([trace]), within_s=(0.0, 20.0))
     known = SegmentedIterations(frame, per_iteration(frame, source="marks"), SURE)
@@ -597,7 +597,7 @@ def test_without_arguments_it_shows_the_newest_measurement_that_has_a_trace() ->
     assert period(store=store).title().startswith("newer")
 
 
-def test_a_trace_whose_name_says_simulated_has_the_badge() -> None:
+def test_a_trace_with_simulated_in_its_name_has_the_badge() -> None:
     frame = pl.DataFrame({"time_s": [0.1 * n for n in range(50)], "power_w": [100.0] * 50})
     panel = period({"V100 (simulated), of a CSV": frame})
     assert panel.about()["simulated"]

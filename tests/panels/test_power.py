@@ -132,7 +132,7 @@ def test_a_reloaded_page_gets_everything_again(make: Make) -> None:
     assert sent[1][0]["marks"] == sent[3][0]["marks"] == [[1.5, "200 W"]]
 
 
-def test_a_hello_that_was_repeated_for_want_of_an_answer_is_answered_once(make: Make) -> None:
+def test_a_repeated_hello_is_answered_once(make: Make) -> None:
     view, sent = make()
     for _ in range(5):
         hello(view, view="one", bokeh=True)
@@ -140,7 +140,7 @@ def test_a_hello_that_was_repeated_for_want_of_an_answer_is_answered_once(make: 
     assert kinds(sent).count("bokeh") == 1
 
 
-def test_an_answer_that_took_long_is_not_given_again_to_what_was_repeated_meanwhile(
+def test_a_slow_answer_is_not_sent_again_to_repeated_hellos(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view, sent = make()
@@ -184,7 +184,7 @@ def test_nothing_is_sent_to_nobody(make: Make) -> None:
     assert sent == []
 
 
-def test_the_publisher_sends_some_ten_times_a_second_and_ends(make: Make) -> None:
+def test_the_publisher_sends_at_most_ten_times_per_second_and_ends(make: Make) -> None:
     view, sent = make()
     view.start()
     hello(view)
@@ -202,7 +202,7 @@ def test_the_publisher_sends_some_ten_times_a_second_and_ends(make: Make) -> Non
     assert not view.running
 
 
-def test_what_the_kernel_receives_it_answers_at_once(make: Make) -> None:
+def test_the_kernel_answers_a_ping_immediately(make: Make) -> None:
     view, sent = make()
     hello(view)
     view.receive({"kind": "ping", "n": 7})
@@ -226,7 +226,7 @@ def test_a_hole_in_the_sampling_reaches_the_browser_as_a_gap(make: Make) -> None
     assert 1.0 < rows[0, 0] < 3.4 < rows[1, 0]
 
 
-def test_the_slider_sets_the_limit_and_tells_what_is_in_force(make: Make) -> None:
+def test_the_slider_sets_the_limit_and_reports_the_applied_one(make: Make) -> None:
     asked = []
 
     def change(uuid: str, watts: float) -> float:
@@ -331,7 +331,7 @@ def test_a_limit_that_is_being_set_is_waited_for(make: Make) -> None:
     assert not ender.is_alive()
 
 
-def test_a_gpu_that_cannot_be_set_says_why(simulated: Callable[..., Machine]) -> None:
+def test_a_gpu_that_cannot_be_set_gives_the_reason(simulated: Callable[..., Machine]) -> None:
     machine = simulated("V100", stepped=True)
     machine.inject("nvmlDeviceGetPowerManagementLimitConstraints", 3)  # NVML_ERROR_NOT_SUPPORTED
     gpus = devices()
@@ -344,7 +344,7 @@ def test_a_gpu_that_cannot_be_set_says_why(simulated: Callable[..., Machine]) ->
     view.close()
 
 
-def test_the_window_ends_where_the_caller_says(make: Make) -> None:
+def test_the_window_ends_at_the_time_given_by_the_caller(make: Make) -> None:
     view, sent = make()
     hello(view)
     view.machine.step(2.0)
@@ -365,7 +365,7 @@ def paths(svg: str) -> list[str]:
     return [path.get("d", "") for path in tree.iter("{http://www.w3.org/2000/svg}path")]
 
 
-def test_the_picture_says_what_it_shows_and_needs_nothing(make: Make) -> None:
+def test_the_picture_has_labels_and_needs_no_other_file(make: Make) -> None:
     view, _ = make(label="a <b> & c")
     view.machine.step(3.0)
     view.mark(view.start_s + 1.0, "200 W")
@@ -547,7 +547,7 @@ def test_temperature_memory_and_throttling_are_folded_away_below_the_power() -> 
     assert conditions([GpuTrace(0, "GPU 0", nothing)], 0.0, 1.0) == ""
 
 
-def test_what_a_finished_cell_leaves_has_them_too(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_picture_of_a_finished_cell_has_them_too(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     view, _ = make()
     left: list[dict[str, str]] = []
     view.stay = left.append  # type: ignore[method-assign]

@@ -92,7 +92,7 @@ def test_a_lost_recurrence_is_named_with_its_cost_and_marked_in_the_picture() ->
 
 
 def finish(study: JobStudy) -> None:
-    """One recurrence of a study, at what it costs here."""
+    """Run one recurrence of a study at its cost in these tests."""
     while True:
         attempt = study.ask()
         if attempt.purpose == "slice":
@@ -125,14 +125,14 @@ def study(tmp_path: Path) -> JobStudy:
 # the summary
 
 
-def test_before_the_first_run_it_says_what_comes_first() -> None:
+def test_before_the_first_run_it_shows_the_first_proposal() -> None:
     title, headline, objective = panel_of([]).summary().splitlines()
     assert title.endswith("(simulated)")
     assert re.match("Next: .*size 128 at 250 W", headline)
     assert all(part in objective for part in ("eta 0.5", "50 % energy", "50 % time"))
 
 
-def test_it_says_what_comes_next_what_was_paid_and_since_when_it_is_cheaper() -> None:
+def test_it_shows_the_next_proposal_the_spending_and_the_break_even() -> None:
     panel = panel_of(many(20))
     _, headline, paid, saved, even, *_ = panel.summary().splitlines()
     assert headline.startswith("Next: ")
@@ -151,7 +151,7 @@ def test_no_percentage_is_shown_where_its_interval_includes_zero() -> None:
     assert "paid for itself" not in panel.summary()
 
 
-def test_after_a_change_the_saving_counts_from_the_change_on_and_says_so() -> None:
+def test_after_a_change_the_reported_saving_counts_from_the_change_on() -> None:
     # The data has doubled at the 13th recurrence, and only the default has ever run: nothing is saved.
     _, each_s, power_w = profile(128)[-1]
     panel = panel_of([
@@ -225,7 +225,7 @@ def test_another_eta_scores_the_same_runs_and_changes_the_limit() -> None:
     assert found == {0.0: 250.0, 1.0: 150.0}
 
 
-def test_200_recurrences_are_scored_anew_at_once() -> None:
+def test_200_recurrences_are_rescored_within_a_tenth_of_a_second() -> None:
     panel = panel_of(many(200))
     clock = time.thread_time  # of this thread: what other processes of the machine do does not count
     taken_s = []
@@ -367,7 +367,7 @@ def test_one_row_of_recurrences_at_a_time_and_not_too_many(study: JobStudy) -> N
         panel.run(0)
 
 
-def test_without_a_training_it_says_how_to_give_one(study: JobStudy) -> None:
+def test_without_a_training_the_error_shows_how_to_pass_one(study: JobStudy) -> None:
     with pytest.raises(UsageError, match="run=one_recurrence"):
         recurring(study).run()
     with pytest.raises(UsageError, match="nothing to run"):
@@ -401,7 +401,7 @@ def test_a_job_without_energy_and_limits_is_shown_by_its_time_alone() -> None:
     assert "An epoch" not in panel.svg()
 
 
-def test_a_sampler_of_optunas_chooses_and_ours_is_believed(tmp_path: Path) -> None:
+def test_an_optuna_sampler_chooses_and_our_model_gives_the_estimates(tmp_path: Path) -> None:
     study = JobStudy(
         "nightly", SPACE, ETA, storage=tmp_path / "runs.db", policy=optuna.samplers.TPESampler(seed=1)
     )
@@ -423,7 +423,7 @@ def test_an_exported_history_is_shown(tmp_path: Path) -> None:
 # pictures and views
 
 
-def test_the_picture_is_an_svg_without_scripts_that_says_simulated() -> None:
+def test_the_picture_is_an_svg_without_scripts_and_marked_simulated() -> None:
     for panel in (panel_of(many(12)), panel_of([]), panel_of(many(1)), panel_of(many(12), objective=Time())):
         picture = ElementTree.fromstring(panel.svg())
         assert "(simulated)" in "".join(picture.itertext())

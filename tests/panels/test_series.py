@@ -1,4 +1,4 @@
-"""What a plot remembers: gaps stay gaps, peaks stay peaks, memory stays bounded."""
+"""The memory of a plot: gaps stay gaps, peaks stay peaks, and its size stays bounded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_thinning_keeps_the_extremes_the_gaps_and_the_changes_of_the_limit() -> 
     assert (np.diff(few[:, 0]) > 0).all()
 
 
-def test_a_gpu_that_does_not_tell_its_power_keeps_its_clocks() -> None:
+def test_a_gpu_without_power_readings_keeps_its_clocks() -> None:
     table = rows(*np.arange(1000) / 10)
     table[:, 1] = np.nan
     few = thin(table, 50)

@@ -1,5 +1,5 @@
-"""What a panel leaves in its cell: the picture above the live view, drawn anew when the choice rests,
-alone when it is over.
+"""The picture that a panel leaves in its cell: above the live view, redrawn when the choice rests, alone at
+the end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_the_picture_stands_above_the_live_view_and_comes_with_the_style_that_hides_it(
+def test_the_picture_is_above_the_live_view_with_a_style_that_hides_it(
     cells: dict[str, dict[str, Any]],
 ) -> None:
     DisplayHandle(True).display(PICTURE, WIDGET)

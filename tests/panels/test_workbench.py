@@ -85,7 +85,7 @@ def test_a_job_log_that_is_none_is_refused_before_anything_is_held(
     assert "panel.run()" in other.html()
 
 
-def test_what_is_chosen_on_the_frontier_is_what_apply_applies(machine: Machine) -> None:
+def test_the_apply_panel_applies_the_choice_of_the_frontier(machine: Machine) -> None:
     opened = workbench.panels.open(POINTS)
     opened.frontier.choose(Configuration(Setting(150.0)))
     panel: Any = opened.panels["Apply"]

@@ -1,4 +1,4 @@
-"""Beats between a job and the moments at which it is looked at are told from periods that are there."""
+"""Beats between a job and the polling times are distinguished from true periods."""
 
 from __future__ import annotations
 
@@ -78,8 +78,9 @@ def noisy(
 
 @pytest.mark.parametrize("jitter_s", [0.0, 0.0005, 0.001])
 @pytest.mark.parametrize("seconds", [0.4, 0.52, 0.6])
-def test_a_period_stays_whatever_the_polling_cannot_resolve_of_it(seconds: float, jitter_s: float) -> None:
-    """Two readings to a period, as of the third harmonic of 0.6 s or the second of 0.4 s, tell no size."""
+def test_a_true_period_stays_when_its_harmonics_are_unresolved(seconds: float, jitter_s: float) -> None:
+    """Two readings per period give no amplitude, as for the third harmonic of 0.6 s or the second of 0.4 s.
+    """
     rng, there = np.random.default_rng(5), []
     for _ in range(20):
         middle_s = rng.uniform(3, 10)
@@ -91,7 +92,7 @@ def test_a_period_stays_whatever_the_polling_cannot_resolve_of_it(seconds: float
     assert there == [True] * 20
 
 
-def test_too_few_readings_to_tell_are_no_evidence() -> None:
+def test_too_few_readings_give_no_evidence() -> None:
     assert aliasing.at_another_pace(polled(1.0, 0.1, 0.0, 1.5), polled(1.0, 0.073, 2.0, 5.0), 1.0) is None
     assert aliasing.at_another_pace(polled(1.0, 0.1, 0.0, 4.0), polled(1.0, 0.073, 4.5, 5.5), 1.0) is None
 
@@ -111,7 +112,7 @@ def test_without_a_counter_there_is_no_testimony() -> None:
     assert aliasing.check_aliasing(sensed(0.35, counter=False), 0.35, guarded=False) == ""
 
 
-def test_where_the_polling_is_what_is_slow_another_one_would_tell() -> None:
+def test_with_slow_polling_another_interval_would_decide() -> None:
     rows = sensed(0.35, counter=False)
     rows["power_tick_s"] = math.nan
     assert aliasing.check_aliasing(rows, 0.35) is None
@@ -130,7 +131,7 @@ def test_where_the_polling_is_what_is_slow_another_one_would_tell() -> None:
         (5.0, False),
     ],
 )
-def test_what_is_near_the_limit(seconds: float, near: bool) -> None:
+def test_periods_near_the_sampling_limit_are_recognised(seconds: float, near: bool) -> None:
     assert aliasing.near_limit(seconds, 0.1, 0.1) is near
     assert aliasing.near_limit(seconds, math.nan, 0.1) is near
 

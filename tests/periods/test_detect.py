@@ -97,7 +97,7 @@ def test_levels_come_shortest_first_and_only_one_is_the_iteration() -> None:
 
 
 @pytest.mark.parametrize("family", sorted(APERIODIC))
-def test_what_has_no_period_gets_a_reason_instead(family: str) -> None:
+def test_a_trace_without_a_period_gets_a_reason_instead(family: str) -> None:
     for number in range(4):
         found = find_periods(random_case(RNG([78, number]), family).trace)
         assert not found.sure

@@ -1,4 +1,4 @@
-"""The pieces behind `find_periods`, each against what can be worked out on paper."""
+"""The parts of `find_periods`, each compared with results that can be calculated on paper."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_gaps_take_no_part_in_a_correlation() -> None:
     assert level.near(2.0, 0.03)[1] == pytest.approx(1.0, abs=0.03)
 
 
-def test_the_vertex_of_a_parabola_lies_between_its_points() -> None:
+def test_the_vertex_of_a_parabola_is_between_its_points() -> None:
     values = -((np.arange(7) - 3.3) ** 2)
     assert parabola(values, 3) == pytest.approx((3.3, 0.0), abs=1e-12)
     assert parabola(values, 0) == (0.0, values[0])
@@ -153,7 +153,7 @@ def test_a_reading_that_stands_still_for_a_while_explains_nothing() -> None:
         assert (table[1, :, SHAPE_NAMES.index("ev")] < 0.3).all()
 
 
-def test_folding_tells_how_much_a_period_explains() -> None:
+def test_folding_gives_the_share_that_a_period_explains() -> None:
     grid = on_grid(*sine(2.0))
     assert precise(grid.signals[0], grid.step_s, 2.0).explained == pytest.approx(1.0, abs=0.02)
     assert precise(grid.signals[0], grid.step_s, 2.9).explained < 0.5

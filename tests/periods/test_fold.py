@@ -141,7 +141,7 @@ def sine(
 
 @pytest.mark.parametrize("period_s", [0.7, 2.0, 9.3])
 @pytest.mark.parametrize("seed", [None, 3])
-def test_the_highest_of_the_spectrum_is_the_period_whatever_the_trend_and_the_polling(
+def test_the_spectrum_peaks_at_the_period_for_any_trend_and_polling(
     period_s: float, seed: int | None
 ) -> None:
     found = fold.spectrum(sine(period_s, seed=seed))
@@ -193,12 +193,12 @@ def test_without_evidence_the_spectrum_is_empty(trace: pl.DataFrame) -> None:
 
 
 def waiting(**more: float) -> pl.DataFrame:
-    """As a sensor tells it, whose every refresh brings another value."""
+    """Readings of a sensor with a new value at every refresh."""
     return square(noise_w=0.5, **more)
 
 
 @pytest.mark.parametrize("busy", [0.6, 0.75, 0.9])
-def test_the_idle_share_is_what_is_below_half_way_to_the_waiting_level(busy: float) -> None:
+def test_the_idle_share_counts_power_below_half_way_to_the_waiting_level(busy: float) -> None:
     idle = fold.idle_share(waiting(busy=busy), ONE)
     assert idle is not None
     assert idle.share == pytest.approx(1 - busy, abs=0.01)
@@ -224,7 +224,7 @@ def test_a_deep_phase_with_kernels_running_is_no_wait() -> None:
     assert observed.share == pytest.approx(0.25, abs=0.01)
 
 
-def test_a_slow_sensor_says_nothing_about_waits() -> None:
+def test_a_slow_sensor_gives_no_answer_about_waits() -> None:
     assert fold.idle_share(waiting(every_s=0.3), ONE) is None
     hidden = waiting(low_w=240.0, used=0.7)  # utilisation tells of waits that the power has smeared away
     assert fold.idle_share(hidden, ONE) is None

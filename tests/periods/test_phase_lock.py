@@ -32,7 +32,7 @@ def test_a_fold_is_the_mean_of_each_part_less_the_mean_of_all() -> None:
     assert phase_lock.fold(phase, np.array([100.0, 200.0, 120.0, 220.0]), 2).tolist() == [-50.0, 50.0]
 
 
-def test_parts_of_a_fold_without_readings_lie_between_their_neighbours() -> None:
+def test_parts_of_a_fold_without_readings_are_interpolated() -> None:
     shape = phase_lock.fold(np.array([0.1, 0.6]), np.array([100.0, 200.0]), 4)
     assert (shape + 150).tolist() == [100.0, 150.0, 200.0, 150.0]
 
@@ -67,7 +67,7 @@ def test_power_and_the_observed_part_of_an_iteration_are_separated() -> None:
     ],
     ids=["less power", "another period", "flat", "upside down"],
 )
-def test_what_is_not_the_period_is_odd(change) -> None:  # type: ignore[no-untyped-def]
+def test_a_trace_without_the_period_is_odd(change) -> None:  # type: ignore[no-untyped-def]
     lock = learned(noise_w=3.0)
     for _ in range(8):  # how much is usual is known after some stretches
         start_s = lock.phase_s

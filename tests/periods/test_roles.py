@@ -59,7 +59,7 @@ def test_near_what_the_sensor_can_show_a_period_must_be_surer() -> None:
     assert not detect._is_there(few, grid)
 
 
-def test_what_has_a_role_is_there_and_a_role_is_a_share_of_the_period() -> None:
+def test_a_role_implies_a_period_and_is_a_share_of_its_confidence() -> None:
     assert DetectedPeriod("iteration", 2.0, 0.1, 0.9, 0.0, 0.5).period_confidence == 0.9
     assert DetectedPeriod("iteration", 2.0, 0.1, 0.3, 0.0, 0.5, 0.6).role == 0.5
     assert Periods(sure=True).main_sure
@@ -91,7 +91,7 @@ def test_a_period_of_unsure_role_costs_joules_per_cycle_and_not_per_iteration() 
     assert "an iteration" not in text
 
 
-def test_the_period_view_names_a_period_as_what_it_is() -> None:
+def test_a_cycle_without_a_known_iteration_is_headed_period() -> None:
     observed = period_view(checkpoints(), replace(known(CYCLE, cycle_sure=True), reason=HIDDEN))
     assert observed.sure
     assert observed.headline.startswith("Period 13.2")
@@ -112,7 +112,7 @@ def scored(periods: Periods, *, observable: bool) -> dict[str, object]:
     return summarise([score(case, Answer(periods, 0.0))])
 
 
-def test_the_scores_tell_a_period_from_its_role() -> None:
+def test_the_scores_count_a_period_and_its_role_separately() -> None:
     mistaken = known(replace(CYCLE, name="iteration"), sure=True)
     found = scored(mistaken, observable=True)
     assert (found["rhythm_sure"], found["rhythm_wrong"], found["role_sure"], found["role_wrong"]) == (1, 0, 1, 1)

@@ -1,5 +1,5 @@
-"""Iterations as frames: found where they are, told where they were marked; their energies add up, and
-their means have error bars.
+"""Iterations as frames: found in the trace or given by marks. Their energies add up, and their means have
+error bars.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def lengths(frame: pl.DataFrame, kind: str = "iteration") -> list[float]:
 # finding
 
 
-def test_each_iteration_is_found_where_it_begins_and_costs_what_it_draws() -> None:
+def test_each_iteration_has_its_true_start_and_energy() -> None:
     trace, starts = training([1.0] * 20)
     frame = iterations(trace, known(1.0))
     assert frame.schema == SCHEMA
@@ -188,7 +188,7 @@ def test_a_second_gpu_counts_too() -> None:
 def test_energies_add_up_to_the_windows(
     true: list[float], guess_s: float, phase_s: float, pauses: dict[int, float], marked: bool
 ) -> None:
-    """Whatever is found: rows neither overlap nor leave out anything, and their energies are the window's."""
+    """Rows never overlap and leave nothing out, and their energies add up to the window's."""
     trace, starts = training(true, pauses=pauses, jitter=1.0)
     within_s = (0.7, float(trace["time_s"][-1]) - 0.2)
     marks = Marks((tuple(at for at in starts if within_s[0] <= at <= within_s[1]),), edges=True)
@@ -247,7 +247,7 @@ def test_marks_cut_exactly_where_they_are() -> None:
     assert frame["kind"].to_list() == ["iteration"] * 4
 
 
-def test_a_phase_is_no_iterations_and_may_lie_in_the_middle_of_one() -> None:
+def test_a_phase_is_no_iteration_and_may_interrupt_one() -> None:
     trace = pl.DataFrame({"time_s": [0.0, 10.0], "power_w": [100.0, 100.0]})
     frame = from_marks(
         Marks(((0.0, 1.0, 4.0, 5.0),), (Phase("evaluation", 1.5, 3.5),)), energies=energies_of([trace]),
@@ -409,7 +409,7 @@ def test_a_cycle_that_has_begun_only_is_not_shared_out_over_the_whole_ones() -> 
     assert cycle.every == pytest.approx(5.0, rel=0.01)
 
 
-def test_a_best_guess_is_not_sure_and_says_why() -> None:
+def test_a_best_guess_is_not_sure_and_gives_the_reason() -> None:
     trace, _ = training([1.0] * 10)
     guess = Periods(known(1.0).levels, sure=False, reason="too short: 10 s")
     summary = per_iteration(iterations(trace, guess), periods=guess)
@@ -433,7 +433,7 @@ def test_a_best_guess_is_not_sure_and_says_why() -> None:
         ),
     ],
 )
-def test_what_was_detected_is_checked_against_the_marks(periods: Periods, sentence: str) -> None:
+def test_a_detected_period_is_checked_against_the_marks(periods: Periods, sentence: str) -> None:
     assert re.search(sentence, compare(periods, IterationSummary(10, 1.0, source="marks")))
 
 

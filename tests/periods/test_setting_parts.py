@@ -1,4 +1,4 @@
-"""Where settings changed inside a window, by what was sampled of them."""
+"""Changes of a setting inside a window are found in its samples."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_nothing_changed_is_no_parts() -> None:
     assert borders(trace(power_limit_w=lambda times: 250 + 0.3 * np.sin(times))) == []
 
 
-def test_changes_at_the_edges_or_at_once_are_no_parts_of_their_own() -> None:
+def test_changes_at_the_edges_or_in_quick_succession_are_no_separate_parts() -> None:
     limit = steps((0, 250), (0.4, 200), (20, 150), (20.4, 120), (39.5, 250))
     assert borders(trace(power_limit_w=limit)) == pytest.approx([0.0, 20.0])
 
@@ -224,7 +224,7 @@ def test_limits_of_several_gpus_are_all_named() -> None:
     assert found.summary.count == pytest.approx(45 / 0.9 + 45 / 1.3, abs=2)
 
 
-def test_what_is_not_known_of_a_setting_is_not_named() -> None:
+def test_unknown_values_of_a_setting_are_not_named() -> None:
     clock = steps((0, 1380), (10, 900), (20, np.nan))
     first = trace(power_limit_w=steps((0, 250), (20, 150)), sm_clock_mhz=clock)
     second = trace(power_limit_w=steps((0, np.nan)))
@@ -242,7 +242,9 @@ def test_a_limit_that_was_held_for_a_moment_is_not_mixed_in() -> None:
 
 @pytest.mark.parametrize(("slower_s", "reported"), [(0.9, 0), (0.98, 2)])
 def test_a_clock_that_moves_by_itself_is_no_setting(slower_s: float, reported: int) -> None:
-    """Warm, and cool again: what an iteration costs at each clock is told where it takes another time."""
+    """The GPU warms up and cools down. The cost of an iteration is given for each clock at which its time
+    differs.
+    """
     times = np.arange(0.0, 120.0, 0.1)
     warm = times // 20 % 2 >= 1
     power = np.where(warm, repeated(slower_s, 0.0, times), repeated(0.9, 0.0, times)) + noise(times)

@@ -1,6 +1,4 @@
-"""A tracker finds the iteration, keeps step with it, and notices what changes; it says so when there is
-nothing to find.
-"""
+"""A tracker finds the iteration, follows it and notices changes. It reports when there is nothing to find."""
 
 from __future__ import annotations
 
@@ -30,8 +28,8 @@ Rows = np.ndarray
 
 
 def plain(trace: pl.DataFrame) -> Periods:
-    """A plain detector (McLeod's normalised autocorrelation), so that these tests are about following what
-    a detector says.
+    """A plain detector (McLeod's normalised autocorrelation): these tests are about the tracker, not about
+    detection.
     """
     known = trace.select("time_s", "power_w").drop_nulls()
     time_s, power_w = known["time_s"].to_numpy(), known["power_w"].to_numpy()
@@ -91,7 +89,7 @@ def wave(phase: Rows) -> Rows:
 
 
 def watched(tracker: PeriodTracker, rows: Rows, every_s: float = 0.25) -> Iterator[float]:
-    """Feed rows a few times a second, as a live view does; yields the time after each."""
+    """Feed rows a few times per second, as a live view does; yields the time after each."""
     times = rows["time_s"]
     at = np.searchsorted(times, np.arange(times[0], times[-1] + every_s, every_s))
     for low, high in itertools.pairwise(np.unique(np.append(at, len(times)))):
@@ -194,7 +192,7 @@ def test_boundaries_stay_on_the_same_point_of_the_iteration(training: Training) 
     assert spread < 0.05
 
 
-def test_a_detector_that_is_sure_is_believed_when_it_says_so_twice() -> None:
+def test_a_sure_detection_counts_after_a_second_one_agrees() -> None:
     answers = itertools.cycle([0.9, 1.7, 0.5, 2.6, 0.7, 1.2, 2.1])
     tracker = PeriodTracker(lambda trace: says(next(answers) if trace["time_s"][-1] < 6.0 else 1.0)(trace))
     time_s = np.arange(0, 6, 0.1)
@@ -278,7 +276,7 @@ def test_the_other_levels_are_carried_along() -> None:
 # changes
 
 
-def test_a_power_limit_makes_a_new_period_which_is_found_at_once(training: Training) -> None:
+def test_a_power_limit_makes_a_new_period_which_is_found_within_five_iterations(training: Training) -> None:
     training.train("imagenet", 256, 25.0)
     changed_s = training.machine.clock()
     training.device.write(Setting(power_limit_w=150))
@@ -323,7 +321,7 @@ def test_another_batch_size_is_noticed(training: Training) -> None:
     assert training.tracker.state == "locked"
 
 
-def test_another_workload_after_a_pause_is_noticed_at_once(training: Training) -> None:
+def test_another_workload_after_a_pause_is_noticed_quickly(training: Training) -> None:
     training.train("imagenet", 256, 30.0)
     training.idle(5.0)
     changed_s = training.machine.clock()
@@ -438,7 +436,7 @@ def test_a_beat_with_the_sensor_is_no_iteration(simulated: Simulated, card: str,
 @pytest.mark.parametrize(
     ("card", "seconds"), [("A100", 3.5), ("A100", 0.9), ("V100", 0.104), ("RTX6000", 2.6)]
 )
-def test_what_the_energy_counter_confirms_is_believed(
+def test_a_period_confirmed_by_the_energy_counter_is_accepted(
     simulated: Simulated, card: str, seconds: float
 ) -> None:
     tracker = blinking(simulated, card, seconds)
@@ -455,7 +453,7 @@ def polled(
     detect: Callable[[pl.DataFrame], Periods] = plain,
     each: Callable[[PeriodTracker], None] = lambda tracker: None,
 ) -> tuple[PeriodTracker, list[float]]:
-    """A sensor without steps of its own, looked at every 0.1 s or as the tracker asks; what it asked for."""
+    """A sensor without steps of its own, read every 0.1 s or as the tracker requests; also the requests."""
     tracker, at_s, asked = PeriodTracker(detect), 0.0, []
     while at_s < until_s:
         wanted_s = tracker.wanted_interval_s
@@ -473,7 +471,7 @@ def polled(
     return tracker, asked
 
 
-def test_near_the_limit_another_polling_interval_is_asked_for_and_what_stays_is_believed() -> None:
+def test_near_the_limit_another_polling_interval_confirms_the_period() -> None:
     tracker, asked = polled(0.37, obeys=True)
     assert asked
     assert asked == pytest.approx([0.1 / 1.37] * len(asked))
@@ -496,7 +494,7 @@ def test_a_beat_of_the_polling_moves_and_is_rejected() -> None:
     assert any("disappeared" in reason for reason in reasons)
 
 
-def test_what_stays_at_another_pace_is_followed_once_a_second_measurement_agrees() -> None:
+def test_a_period_that_stays_at_another_polling_interval_needs_a_second_measurement() -> None:
     """A detector that is sure once, and of nothing before and after."""
     asked_at: list[float] = []
 
@@ -572,7 +570,7 @@ def test_memory_no_longer_grows_over_hours_of_samples_and_hardly_anything_is_det
     assert len(calls) < 37  # one in ten minutes, once the period is known
 
 
-def test_looking_in_vain_for_hours_stays_cheap() -> None:
+def test_hours_without_a_period_stay_cheap() -> None:
     calls = 0
 
     def detect(trace: pl.DataFrame) -> Periods:
@@ -599,7 +597,7 @@ def test_rows_that_come_twice_count_once() -> None:
     assert once.periods == twice.periods
 
 
-def test_the_version_grows_with_what_is_known() -> None:
+def test_the_version_grows_with_each_new_result() -> None:
     time_s = np.arange(0, 30, 0.1)
     tracker, before = PeriodTracker(plain), (0, Periods())
     for _ in watched(tracker, rows_of(time_s, wave(time_s / 1.1))):
@@ -654,7 +652,7 @@ def test_the_shipped_detector_locks_on_and_is_never_sure_of_anything_else(
             )
 
 
-def test_the_shipped_detector_locks_on_anew_under_another_power_limit(simulated: Simulated) -> None:
+def test_the_shipped_detector_locks_on_again_under_another_power_limit(simulated: Simulated) -> None:
     training = Training(simulated("V100", stepped=True), find_periods)
     fast_s = typical_s(training.train("imagenet", 256, 25.0))
     changed_s = training.machine.clock()
@@ -671,7 +669,7 @@ def test_the_shipped_detector_locks_on_anew_under_another_power_limit(simulated:
 
 
 @pytest.mark.parametrize("sizes", [(24, 48), (48, 24)])
-def test_the_shipped_detector_locks_on_anew_at_another_batch_size(
+def test_the_shipped_detector_locks_on_again_at_another_batch_size(
     simulated: Simulated, sizes: tuple[int, int]
 ) -> None:
     training = Training(simulated("V100", stepped=True), find_periods)

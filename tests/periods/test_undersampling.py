@@ -17,7 +17,7 @@ def sampled(time_s: np.ndarray, period_s: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("true_s", [7.3, 1 / (1 + 1 / 7.3)])
-def test_even_readings_a_second_apart_do_not_tell_a_period_from_its_alias(true_s: float) -> None:
+def test_even_readings_one_second_apart_cannot_separate_a_period_from_its_alias(true_s: float) -> None:
     time_s = np.arange(0.0, 600.0, 1.0)
     found = find_periods(pl.DataFrame({"time_s": time_s, "power_w": sampled(time_s, true_s)}))
     assert not found.sure
@@ -31,7 +31,7 @@ def test_the_faster_period_is_named() -> None:
     assert faster_s(time_s, sampled(time_s, 7.3), 7.3) == pytest.approx(1 / (1 + 1 / 7.3), rel=0.001)
 
 
-def test_readings_at_uneven_moments_tell_them_apart() -> None:
+def test_readings_at_uneven_moments_separate_them() -> None:
     time_s = np.sort(RNG(1).uniform(0, 600, 600))
     assert faster_s(time_s, sampled(time_s, 7.3), 7.3) is None
 

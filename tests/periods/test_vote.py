@@ -43,7 +43,7 @@ def test_nothing_is_made_up(founds: list[Periods]) -> None:
     assert vote(founds) is founds[0]
 
 
-def test_what_is_voted_for_is_what_is_reported() -> None:
+def test_the_reported_period_is_the_winner_of_the_vote() -> None:
     def level(name: str, seconds: float, period: float, role: float) -> DetectedPeriod:
         return DetectedPeriod(name, seconds, 0.01 * seconds, role * period, 0.0, 0.5, period)
 

@@ -1,5 +1,5 @@
-"""What a history says: costs are counted whole, scored anew by any objective, and held against what the
-default would have cost.
+"""The estimates from a history: costs are counted whole, scored again by any objective, and compared with the
+estimated cost of the default.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def test_no_attempt_is_no_recurrence() -> None:
 # beliefs
 
 
-def test_a_batch_size_that_often_ran_is_believed_to_cost_what_it_cost() -> None:
+def test_a_batch_size_that_often_ran_is_estimated_at_its_observed_cost() -> None:
     outlook = seen([ran(0, 128), *(ran(n, 64) for n in range(1, 12)), ran(12, 32)])
     cost = 10 * (0.5 * 132 * 120 + 0.5 * 250 * 132)
     (row,) = outlook.believed.filter(pl.col("batch_size") == 64).iter_rows(named=True)
@@ -167,7 +167,7 @@ def test_the_same_look_twice_is_the_same() -> None:
     assert first.proposal == second.proposal
 
 
-def test_what_ran_out_of_memory_is_barred_with_the_reason_and_believed_nothing_of() -> None:
+def test_a_batch_size_out_of_memory_is_barred_without_an_estimate() -> None:
     outlook = seen(
         [ran(0, 64), ran(1, 128, state="crashed", oom=True, time_s=1.0, energy_j=100.0, profile=())]
     )
@@ -177,7 +177,7 @@ def test_what_ran_out_of_memory_is_barred_with_the_reason_and_believed_nothing_o
     assert outlook.default is None  # it cannot be run, so nothing is saved against it
 
 
-def test_without_a_policy_the_best_believed_is_shown_and_the_reason_said() -> None:
+def test_without_a_policy_the_best_estimate_and_the_reason_are_shown() -> None:
     made = Recorded([ran(0, 128), *(ran(n, 64) for n in range(1, 12)), ran(12, 32)], SPACE, ETA)
     policy = OptunaPolicy(optuna.samplers.RandomSampler(seed=1))
     outlook = outlook_of(made.ledger, attempts_paid(made.ledger.attempts, SPACE), ETA, policy)
@@ -188,7 +188,7 @@ def test_without_a_policy_the_best_believed_is_shown_and_the_reason_said() -> No
 # against the default
 
 
-def test_savings_are_the_default_at_the_highest_limit_less_what_was_spent() -> None:
+def test_savings_are_the_default_cost_at_the_highest_limit_less_the_spending() -> None:
     outlook = seen([ran(n, 128) for n in range(12)])
     default = outlook.default
     assert default is not None
@@ -246,7 +246,7 @@ def test_where_the_choice_has_no_profile_the_last_that_has_one_is_shown() -> Non
 # records
 
 
-def test_a_file_and_a_frame_say_what_the_attempts_said(tmp_path: Path) -> None:
+def test_a_file_and_a_frame_keep_the_content_of_the_attempts(tmp_path: Path) -> None:
     attempts = [
         ran(0, 128),
         ran(1, 64, purpose="slice", state="stopped", time_s=0.0, energy_j=0.0),

@@ -1,4 +1,6 @@
-"""Curves of earlier runs: where they lie in a space, when they count, and what they save a frontier search."""
+"""Curves of earlier runs: their place in a space, when they count, and the trials they save a frontier
+search.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def test_settings_must_agree_but_for_the_unit_and_more_so_the_lower_they_are() -
     assert log_odds(known, measured((top, 30.0, 40.0), (low, 42.0, 36.0))) < CONTRADICTED
 
 
-def test_what_is_contradicted_is_gone_and_nothing_else_is_tried_first() -> None:
+def test_a_contradicted_curve_is_dropped_and_gives_no_first_trial() -> None:
     runs = EarlierRuns([curve({250.0: (1.0, 1.0), 200.0: (1.1, 0.9)}), curve({250.0: (1.0, 1.0), 150.0: (1.3, 0.8)})])
     assert runs.text.startswith("3 settings")
     assert runs.text.endswith("yesterday")
@@ -162,7 +164,7 @@ def test_after_a_wrong_run_a_frontier_search_is_as_if_it_had_begun_at_its_end_by
         assert not search.earlier
 
 
-def test_what_is_known_tells_the_rest_of_the_curve() -> None:
+def test_known_points_predict_the_rest_of_the_curve() -> None:
     right = {limit: (7 * cost(limit)[0], 2 * cost(limit)[1]) for limit in LIMITS_W[::2]}
     errors = []
     for known in ({}, right):

@@ -22,7 +22,7 @@ def evidence_of(max_epochs: int = 100, sizes: tuple[int, ...] = SIZES, default: 
 
 
 def profile(evidence: Evidence, arm: int, epoch_s: float, *, columns: tuple[int, ...] = (0, 1, 2)) -> None:
-    """An epoch takes as long and costs as much at every limit: what is best is the lowest power."""
+    """An epoch takes the same time at every limit, so the lowest power is the best."""
     for column in columns:
         evidence.add_profile(arm, LIMITS[column], epoch_s, 0.8 * LIMITS[column])
 
@@ -107,7 +107,7 @@ def test_a_try_is_stopped_before_all_epochs_where_the_rest_of_its_belief_gets_no
     assert options.stop[4] < 200
 
 
-def test_runs_in_vain_in_a_row_that_no_failure_rate_explains_are_another_job() -> None:
+def test_failed_runs_in_a_row_that_no_failure_rate_explains_are_another_job() -> None:
     evidence = evidence_of()
     for _ in range(20):
         run(evidence, 3, 10)
@@ -119,7 +119,7 @@ def test_runs_in_vain_in_a_row_that_no_failure_rate_explains_are_another_job() -
     assert proposal.stop_after_epochs == 100
 
 
-def test_runs_in_vain_of_what_fails_at_times_are_no_other_job() -> None:
+def test_failed_runs_of_a_batch_size_that_sometimes_fails_are_no_other_job() -> None:
     evidence = evidence_of()
     for n in range(20):
         run(evidence, 3, 10, recurrence=n)
@@ -157,7 +157,7 @@ def test_in_safe_mode_the_last_run_of_a_recurrence_is_the_default(safe: bool, ba
     assert (proposal.stop_after_epochs == 100) is safe
 
 
-def test_in_safe_mode_the_default_runs_again_where_it_failed_and_needs_no_purse() -> None:
+def test_in_safe_mode_a_failed_default_runs_again_without_a_savings_budget() -> None:
     evidence = evidence_of()
     profile(evidence, 3, 10.0)
     for _ in range(3):
@@ -190,7 +190,7 @@ def test_a_recurrence_that_has_ended_bars_nothing() -> None:
     assert evidence.lost_now == []
 
 
-def test_a_crash_is_no_run_in_vain() -> None:
+def test_a_crash_does_not_count_as_a_failed_run() -> None:
     evidence = evidence_of()
     for arm in (3, 2, 1):
         run(evidence, arm, 0, "crashed", recurrence=0)

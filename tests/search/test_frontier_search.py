@@ -1,4 +1,4 @@
-"""The search for a whole frontier: what it believes, what it asks for, and when it stops."""
+"""The search for a whole frontier: its estimates, its proposals, and when it stops."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ CLOCKS = pl.DataFrame({"sm_clock_mhz": range(855, 1755, 15)})
 
 
 def card(clock_mhz: int, rng: np.random.Generator, kind: str) -> tuple[float, float]:
-    """A card by its clock: as the physics has it; with a cliff of 7 % above 1050 MHz; or with a limit that
-    is met from 1400 MHz on, above which time scatters by 2 %.
+    """A card by its clock: as the physics gives it, or with a cliff of 7 % above 1050 MHz. A third kind
+    meets a limit from 1400 MHz on, above which time scatters by 2 %.
     """
     x = clock_mhz / 1740
     time_s, power_w = 0.8 / x + 0.2, 60 + 280 * x * (0.7 + 0.3 * max(0.0, (x - 0.6) / 0.4)) ** 2
@@ -96,7 +96,7 @@ def test_the_same_seed_asks_for_the_same_configurations() -> None:
     assert one == other
 
 
-def test_what_was_measured_is_believed_and_what_matters_comes_close() -> None:
+def test_measured_points_are_exact_and_relevant_predictions_are_close() -> None:
     search = FrontierSearch(SPACE, rng=np.random.default_rng(2))
     run(search, SPACE, most=8)
     belief, truth = search.belief(), np.array([cost(row) for row in SPACE.to_dicts()])
@@ -109,7 +109,7 @@ def test_what_was_measured_is_believed_and_what_matters_comes_close() -> None:
     assert np.abs(np.log(belief["energy_j"].to_numpy() / truth[:, 1]))[large].mean() < 0.1
 
 
-def test_a_look_at_the_belief_does_not_change_what_is_asked_for() -> None:
+def test_reading_the_belief_does_not_change_the_next_proposal() -> None:
     one, other = (FrontierSearch(SPACE, rng=np.random.default_rng(4)) for _ in range(2))
     for search in (one, other):
         search.tell(3, *cost(SPACE.row(3, named=True)))

@@ -34,7 +34,7 @@ def test_every_family_is_the_same_each_time_and_no_two_cards_are_alike(family: s
     assert first["power_limit_w"].null_count() == first.height
 
 
-def test_a_family_does_what_its_name_says() -> None:
+def test_each_family_has_the_property_in_its_name() -> None:
     assert all(len(grid.mem_clocks_mhz) == 1 for grid in grids("plain"))
     counts = {len(grid.mem_clocks_mhz) for grid in grids("memories", 24)}
     assert min(counts) == 2

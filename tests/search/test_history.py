@@ -1,4 +1,4 @@
-"""What may be chosen from, and what was seen."""
+"""The space of allowed choices and the observations so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our policy finds the best batch size for little, stays out of debt when told to, and needs nothing but
+"""Our policy finds the best batch size at a low cost, stays out of debt in safe mode, and needs nothing but
 the history.
 """
 
@@ -119,7 +119,7 @@ def test_it_ends_at_the_best_batch_size(seed: int) -> None:
     assert set(machine.chosen[-10:]) <= {64, 128}
 
 
-def test_what_it_spends_on_looking_is_little() -> None:
+def test_its_exploration_costs_little() -> None:
     regrets = []
     for seed in range(3):
         machine = Machine(seed=seed)
@@ -227,7 +227,7 @@ def test_safe_mode_still_finds_what_pays() -> None:
 
 
 def attempts(evidence: Evidence) -> list[Attempt]:
-    """The attempts that a store would hold: what was profiled as slices, then the runs."""
+    """The attempts that a store would hold: first the profiling windows, then the runs."""
     slices = [
         Attempt(
             0, SIZES[arm], purpose="slice", state="stopped",
@@ -261,7 +261,7 @@ def test_a_decision_is_a_function_of_the_history_alone() -> None:
     assert KnowledgeGradient().ask(again, COST, np.random.default_rng(3)) == kept
 
 
-def test_history_is_scored_anew_at_another_eta() -> None:
+def test_history_is_rescored_at_another_eta() -> None:
     machine = Machine()
     machine.recur(KnowledgeGradient(), 20)
     history = attempts(machine.evidence)
@@ -295,7 +295,7 @@ def test_epochs_seen_on_another_card_are_evidence_and_its_times_are_not() -> Non
     assert cost["warm"] < cost["fresh"]
 
 
-def test_how_batch_sizes_compare_at_another_target_is_believed_here_and_their_level_is_not() -> None:
+def test_another_target_informs_the_order_of_batch_sizes_but_not_their_level() -> None:
     evidence = Evidence(SPACE)
     evidence.add(Run(5, "reached", 40.0, 400.0, 4e4))
     for column in range(3):
@@ -321,7 +321,7 @@ def test_a_stopped_run_is_a_lower_bound() -> None:
     assert np.quantile(np.exp(bound), 0.2) > 45  # one run in ten may be an odd one
 
 
-def test_what_was_stopped_far_beyond_the_best_is_not_tried_again_soon() -> None:
+def test_a_batch_size_stopped_far_beyond_the_best_is_not_tried_again_soon() -> None:
     space = Space((64, 128), 128, LIMITS)
     evidence = Evidence(space)
     for column in range(3):
@@ -336,7 +336,7 @@ def test_what_was_stopped_far_beyond_the_best_is_not_tried_again_soon() -> None:
             evidence.add(Run(1, "reached", 31.0 + n % 3, 320.0, 3e4, recurrence=4 + n))
 
 
-def test_a_job_that_has_changed_is_learned_anew() -> None:
+def test_a_job_that_has_changed_is_learned_again() -> None:
     machine = Machine()
     machine.recur(KnowledgeGradient(), 25)
     machine.scale = 0.5  # every epoch takes half as long from now on

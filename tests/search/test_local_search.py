@@ -98,7 +98,7 @@ def test_a_search_begins_with_the_reference_ends_by_itself_and_keeps_the_bound(n
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_asked_twice_it_says_the_same(name: str) -> None:
+def test_a_repeated_request_returns_the_same_trial(name: str) -> None:
     world, search = World(CLOCKS), searching(name)
     for _ in range(3):
         first, second = search.next(), search.next()
@@ -126,7 +126,7 @@ def test_what_cannot_be_set_is_not_asked_for_again_nor_chosen(name: str) -> None
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_what_was_probed_and_cannot_be_set_any_more_is_not_chosen(name: str) -> None:
+def test_a_tried_setting_that_can_no_longer_be_set_is_not_chosen(name: str) -> None:
     world, search = World(CLOCKS), searching(name)
     world.tell(search, CLOCKS.reference)
     good = CLOCKS.settings[int(np.argmin(np.where(world.slowdowns <= 0.02, world.energy_j, np.inf)))]
@@ -305,7 +305,7 @@ def test_a_running_job_is_never_put_to_a_memory_clock_far_below_all_that_were_tr
             lowest = min(lowest, there)
 
 
-def test_it_says_what_it_estimates_why_it_stops_and_that_a_card_is_unusual() -> None:
+def test_it_reports_its_estimate_its_stop_reason_and_an_unusual_card() -> None:
     world, search = World(LIMITS, noise=0.01), searching("model-guided", LIMITS)
     world.run(search)
     done = search.next()
@@ -383,7 +383,7 @@ def test_a_job_with_nothing_to_win_is_left_alone() -> None:
     assert search.choice().setting == CLOCKS.reference
 
 
-def test_its_next_probe_is_thought_out_at_once() -> None:
+def test_its_next_trial_is_chosen_quickly() -> None:
     lists = {clock: tuple(range(2100, 285, -15)) for clock in (9501, 9251, 5001, 810, 405)}
     space = space_from(Limits(100.0, 350.0, 350.0, lists), "clocks")
     world, search = World(space), searching("model-guided", space)

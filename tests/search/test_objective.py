@@ -40,12 +40,12 @@ def test_the_power_of_all_gpus_of_a_job_counts_since_their_energies_are_summed()
     assert ZeusCost(0, 250, gpus=4).cost(10.0, 1000.0) == 10_000
 
 
-def test_energy_delay_products_are_what_their_names_say() -> None:
+def test_energy_delay_products_multiply_as_their_names_state() -> None:
     assert EnergyDelay(1).cost(3.0, 5.0) == 15
     assert EnergyDelay(2).cost(3.0, 5.0) == 45
 
 
-def test_what_is_slower_than_allowed_costs_infinitely_much() -> None:
+def test_a_setting_slower_than_allowed_costs_infinitely_much() -> None:
     costs = EnergyWithin(1.05, 100.0).cost(np.array([100.0, 105.0, 106.0]), np.array([5.0, 4.0, 1.0]))
     assert costs.tolist() == [5.0, 4.0, math.inf]
 

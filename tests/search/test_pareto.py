@@ -89,7 +89,7 @@ def test_without_errors_a_point_is_on_the_frontier_or_not() -> None:
     assert frontier.membership(points((1, 2), (2, 1), (2, 2))).tolist() == [1.0, 1.0, 0.0]
 
 
-def test_two_points_that_cannot_be_told_apart_share_the_doubt() -> None:
+def test_two_indistinguishable_points_share_the_probability() -> None:
     frame = points((1, 10), (2, 5), (2, 5), (3, 50), time_se_s=[0, 0, 0, 0], energy_se_j=[0.1, 0.5, 0.5, 0.5])
     chance = frontier.membership(frame, draws=2000)
     assert chance[0] == 1.0
@@ -98,7 +98,7 @@ def test_two_points_that_cannot_be_told_apart_share_the_doubt() -> None:
     assert chance[3] == 0.0
 
 
-def test_pruning_what_is_far_beaten_changes_no_probability() -> None:
+def test_pruning_clearly_dominated_points_changes_no_probability() -> None:
     rng = np.random.default_rng(3)
     frame = points(*rng.uniform(1, 10, (60, 2)).tolist()).with_columns(
         time_se_s=pl.lit(0.2), energy_se_j=pl.lit(0.2)
@@ -126,7 +126,7 @@ def test_a_lost_selection_goes_to_the_nearest_row() -> None:
     assert frontier.nearest(FRONT, 3.9, 3.1) == 2
 
 
-def test_the_distance_to_the_frontier_is_what_could_be_saved() -> None:
+def test_the_distance_to_the_frontier_is_the_possible_saving() -> None:
     assert frontier.distance(FRONT, 5.0, 7.0) == frontier.Distance(energy_j=4.0, time_s=3.0)
     assert math.isnan(frontier.distance(FRONT, 0.5, 20.0).energy_j)
 

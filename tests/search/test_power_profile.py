@@ -1,5 +1,5 @@
-"""Which limit next: few slices, the right optimum, the reason told; numbers that one can work out on
-paper.
+"""The next limit to measure: few profiling windows, the right optimum, the reason given. The numbers can be
+checked on paper.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def drive(
     most: int = 30,
     of: Callable[[float], tuple[float, float]] | None = None,
 ) -> list[float]:
-    """Tell a profile what an exact meter would, of a job or of what `of` says of a limit; the limits asked."""
+    """Report exact measurements of a job, or of the function `of`, to a profile; returns the limits
+    requested.
+    """
     asked: list[float] = []
     for _ in range(most):
         step = profile.next()
@@ -141,7 +143,7 @@ def test_several_gpus_have_one_limit_and_the_choice_of_one() -> None:
     assert four.optimum().iteration_j == pytest.approx(4 * one.optimum().iteration_j, rel=1e-3)
 
 
-def test_bad_input_is_told_and_changes_nothing() -> None:
+def test_bad_input_is_reported_and_changes_nothing() -> None:
     with pytest.raises(UsageError, match="no power limits"):
         PowerProfile([], Energy())
     profile = PowerProfile(LIMITS_W, Energy())
@@ -162,7 +164,7 @@ def test_bad_input_is_told_and_changes_nothing() -> None:
         profile.optimum()
 
 
-def test_where_limits_follow_no_smooth_curve_more_of_them_are_measured_and_believed() -> None:
+def test_without_a_smooth_curve_more_limits_are_measured_and_used() -> None:
     # A job of 80 W that no limit binds; epochs of the second scatter from limit to limit, as measured tables
     # of short ones do.
     beside = {250.0: 1.0, 225.0: 1.04, 200.0: 0.93, 175.0: 1.05, 150.0: 1.01, 125.0: 0.97, 100.0: 1.03}
@@ -174,7 +176,7 @@ def test_where_limits_follow_no_smooth_curve_more_of_them_are_measured_and_belie
     assert rough.optimum().iteration_j == pytest.approx(8.0 * beside[rough.optimum().limit_w], rel=0.01)
 
 
-def test_what_an_earlier_run_measured_is_tried_first_and_believed_once_a_slice_agrees() -> None:
+def test_an_earlier_optimum_is_tried_first_and_needs_confirmation() -> None:
     costs = {limit: truth(limit)[1] for limit in LIMITS_W}
     cheapest = float(min(costs, key=lambda limit: costs[limit]))
     (time_s, energy_j), at = truth(250), {float(limit): truth(limit) for limit in LIMITS_W}

@@ -28,8 +28,8 @@ GPU = "NVIDIA Test Card"
 
 
 def answer(memory: float, draw: float, x: float, mu: float = 1.0, gap: float = 0.0) -> tuple[float, float]:
-    """Time (1 at the highest clocks) and watts of a workload: its memory-bound share, what it draws of 300
-    W, and its share of gaps.
+    """Time (1 at the highest clocks) and watts of a workload, from its memory-bound share, its part of 300 W,
+    and its share of gaps.
     """
     busy = (1 - memory) / x + memory / mu
     time = gap + (1 - gap) * busy
@@ -132,7 +132,7 @@ UNSEEN = [(0.1, 0.9), (0.35, 0.5), (0.55, 0.75), (0.8, 0.6), (0.95, 0.85)]
 
 
 @pytest.mark.parametrize(("memory", "draw"), UNSEEN)
-def test_time_and_energy_of_a_workload_never_seen_are_foretold_within_a_few_percent(
+def test_time_and_energy_of_a_new_workload_are_predicted_within_a_few_percent(
     model: ClockModel, memory: float, draw: float
 ) -> None:
     frame = predicted(model, memory, draw, space()).frame
@@ -161,7 +161,7 @@ def test_the_80_percent_interval_holds_most_workloads_that_were_not_trained(mode
     assert 0.65 < np.mean(inside) <= 1.0
 
 
-def test_the_same_physics_on_a_card_of_other_clocks_and_watts_is_foretold_alike() -> None:
+def test_predictions_agree_for_the_same_physics_at_other_clocks_and_watts() -> None:
     here = ClockModel.train(training(), gpu=GPU)
     there = ClockModel.train(training(scale=1.4), gpu=GPU)
     a = predicted(here, 0.4, 0.7, space()).frame
@@ -188,7 +188,7 @@ def test_power_alone_is_enough_and_none_at_all_is_refused(model: ClockModel) -> 
         model.predict({"dram_active": 0.5}, space())
 
 
-def test_what_was_never_trained_is_null_and_not_a_guess() -> None:
+def test_an_untrained_memory_clock_gives_null_and_not_a_guess() -> None:
     one = ClockModel.train(training(memories=MEM[:1]), gpu=GPU)
     frame = predicted(one, 0.5, 0.7, space()).frame
     told = frame.filter(pl.col("mem_clock_mhz") == MEM[0])
@@ -313,7 +313,7 @@ def test_a_model_of_another_card_is_refused_with_the_way_out(model: ClockModel, 
         ClockModel.load(path, gpu="NVIDIA A100-SXM4-80GB")
 
 
-def test_bad_training_sets_say_what_is_wrong() -> None:
+def test_bad_training_sets_are_refused_with_the_reason() -> None:
     frame = training(count=10)
     for change, words in (
         (frame.drop("iteration_s"), "iteration_s is not"),

@@ -1,4 +1,4 @@
-"""What is believed of time and energy at every setting, before and after probes."""
+"""The predicted time and energy at every setting, before and after trials."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_before_any_probe_physics_alone_is_wide_and_falls_with_the_clocks() -> N
     assert found.time_ratio[row(1800, 2500)] > 1.05
 
 
-def test_draws_are_relative_to_the_reference_and_one_a_row() -> None:
+def test_samples_are_relative_to_the_reference_and_cover_every_setting() -> None:
     found = believed([REFERENCE, row(1200)])
     assert found.log_times.shape == found.log_energies.shape == (256, len(SPACE))
     assert np.all(found.log_times[:, REFERENCE] == 0)
@@ -61,7 +61,7 @@ def test_draws_are_relative_to_the_reference_and_one_a_row() -> None:
     assert np.exp(found.log_energy_j.mean()) == pytest.approx(0.2 * 250, rel=0.02)
 
 
-def test_three_probes_tell_the_rest_of_the_curve() -> None:
+def test_three_trials_predict_the_rest_of_the_curve() -> None:
     time_s, energy_j = truth()
     found = believed([REFERENCE, row(1200), row(1560)])
     line = [row(clock) for clock in range(1800, 1140, -60)]
@@ -69,7 +69,7 @@ def test_three_probes_tell_the_rest_of_the_curve() -> None:
     assert np.max(np.abs(np.log(found.energy_ratio[line] / (energy_j[line] / energy_j[REFERENCE])))) < 0.04
 
 
-def test_what_is_stated_as_spread_holds_the_truth() -> None:
+def test_the_stated_spread_contains_the_truth() -> None:
     time_s, energy_j = truth()
     rng = np.random.default_rng(5)
     rows = [REFERENCE, row(1200), row(1500), row(1800, 2500)]
@@ -106,7 +106,7 @@ def test_a_job_at_its_power_limit_loses_no_time_at_first() -> None:
     assert capped.time_ratio[near] < free.time_ratio[near]
 
 
-def test_power_limits_slow_a_job_only_below_what_it_draws() -> None:
+def test_power_limits_slow_a_job_only_below_its_own_power() -> None:
     space = space_from(Limits(100.0, 300.0, 300.0), "power", step_w=20)
     found = fit(space, [0], [0.2], [0.2 * 180], [[0.01, 0.01]], power_share=0.6)
     assert found.time_ratio[space.row(Setting(power_limit_w=220.0))] == pytest.approx(1.0, abs=0.01)
@@ -118,7 +118,7 @@ class Said:
     frame: pl.DataFrame
 
 
-def test_a_prediction_is_believed_as_far_as_it_is_sure_and_probes_correct_it() -> None:
+def test_a_prediction_is_weighted_by_its_error_and_corrected_by_trials() -> None:
     time_s, energy_j = truth()
     logs = [np.log(each / each[REFERENCE]) for each in (time_s, energy_j)]
 
@@ -143,9 +143,9 @@ def test_a_prediction_is_believed_as_far_as_it_is_sure_and_probes_correct_it() -
     assert abs(np.log(wrong.time_ratio[at]) - logs[0][at]) < 0.04
 
 
-def test_other_workloads_of_the_card_tell_what_physics_alone_cannot() -> None:
-    """This card never gets beyond 1500 MHz, whatever is asked: its other jobs have shown it, and two
-    probes of this one cannot.
+def test_other_workloads_of_the_card_add_to_physics_alone() -> None:
+    """This card never exceeds 1500 MHz, at any requested clock. Its other jobs have shown that; two trials of
+    this one cannot.
     """
     real = np.minimum(SPACE.x, 1500 / 1800)
 
@@ -168,7 +168,7 @@ def test_other_workloads_of_the_card_tell_what_physics_alone_cannot() -> None:
     assert library.frame["log_time_sd"][row(600)] > library.frame["log_time_sd"][row(1440)]
 
 
-def test_a_library_that_knows_nothing_here_says_so() -> None:
+def test_a_library_without_a_usable_workload_is_refused() -> None:
     time_s, energy_j = truth()
     time_s[REFERENCE] = np.nan
     with pytest.raises(UsageError, match="no workload"):
@@ -177,7 +177,7 @@ def test_a_library_that_knows_nothing_here_says_so() -> None:
         library_of(SPACE, [{"time_s": time_s[1:], "energy_j": energy_j[1:]}])
 
 
-def test_six_hundred_settings_are_fitted_at_once() -> None:
+def test_six_hundred_settings_are_fitted_quickly() -> None:
     lists = {clock: tuple(range(2100, 285, -15)) for clock in (9501, 9251, 5001, 810, 405)}
     space = space_from(Limits(100.0, 350.0, 350.0, lists), "clocks")
     assert len(space) > 600

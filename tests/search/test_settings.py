@@ -1,4 +1,4 @@
-"""What may be set: the settings of a search."""
+"""The settings that a search may use."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_power_limits_go_in_equal_steps_from_the_default_to_the_lowest() -> None
     assert len(space_from(AMPERE, "power")) == 51  # 5 W apart
 
 
-def test_both_means_the_clocks_and_beside_them_the_limits_below_the_default() -> None:
+def test_both_means_the_clocks_and_also_the_limits_below_the_default() -> None:
     space = space_from(AMPERE, "both", step_w=50)
     assert space.reference == Setting(sm_clock_mhz=2100, mem_clock_mhz=9501)
     assert [each.power_limit_w for each in space.settings[6:]] == [300.0, 250.0, 200.0, 150.0, 100.0]
@@ -57,7 +57,7 @@ def test_both_means_the_clocks_and_beside_them_the_limits_below_the_default() ->
         (AMPERE, "voltage", "'voltage'"),
     ],
 )
-def test_where_nothing_can_be_set_the_sentence_says_what_can(limits: Limits, over: str, says: str) -> None:
+def test_where_nothing_can_be_set_an_alternative_is_named(limits: Limits, over: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         space_from(limits, over)  # type: ignore[arg-type]
 
@@ -88,5 +88,5 @@ def test_a_driver_that_rounds_a_limit_is_understood_and_another_setting_is_not()
         space.row(Setting(power_limit_w=200.0))
 
 
-def test_what_is_left_to_the_driver_is_null_in_a_frame() -> None:
+def test_values_left_to_the_driver_are_null_in_a_frame() -> None:
     assert knobs([Setting(sm_clock_mhz=900)]).row(0) == (None, 900, None)

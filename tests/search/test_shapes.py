@@ -1,4 +1,5 @@
-"""A belief about a curve is what Gaussian arithmetic says, for every level of noise and roughness at once."""
+"""The posterior of a curve agrees with Gaussian arithmetic, for all levels of noise and roughness together.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def test_the_shape_that_explains_the_values_gets_the_weight() -> None:
     assert set(levels) == {0}
 
 
-def test_values_of_another_group_say_how_they_differ_and_nothing_of_the_level() -> None:
+def test_values_of_another_group_inform_differences_but_not_the_level() -> None:
     where, groups = np.array([0, 1, 3]), np.array([0, 1, 1])
     means = []
     for level in (0.0, 50.0):

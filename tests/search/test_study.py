@@ -1,5 +1,5 @@
-"""A history that is shared, survives kills, is scored anew, and is refused with a sentence where it is not
-ours.
+"""A history that is shared, survives kills and is scored again. A foreign one is refused with a clear
+message.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EPOCHS = {32: 12.0, 64: 10.0, 128: 14.0, 256: 20.0}
 
 @pytest.fixture(autouse=True)
 def quick_files() -> Iterator[None]:
-    """SQLite does not wait for the disk at each commit, which only a loss of power would tell."""
+    """SQLite does not wait for the disk at each commit; only a loss of power would show the difference."""
 
     def quick(connection: object, _: object) -> None:
         if isinstance(connection, sqlite3.Connection):
@@ -83,7 +83,7 @@ def profile(batch_size: int) -> tuple[tuple[float, float, float], ...]:
 def finish(
     study: JobStudy, attempt: Attempt, state: str = "reached", epochs: float | None = None, **more: object
 ) -> Attempt:
-    """End an attempt at what it costs here."""
+    """End an attempt at its cost in these tests."""
     if attempt.purpose == "slice":
         return study.end(
             attempt,
@@ -171,7 +171,7 @@ def test_profiling_is_booked_apart_and_counted_in_the_total(make: Callable[..., 
     assert trial.value == pytest.approx(ETA.cost(evidence.spent_time_s, evidence.spent_energy_j))
 
 
-def test_another_objective_scores_history_anew_without_a_run(make: Callable[..., JobStudy]) -> None:
+def test_another_objective_rescores_the_history_without_a_run(make: Callable[..., JobStudy]) -> None:
     study = make()
     recur(study, 6)
     for objective, limit in ((Time(), 250.0), (Energy(), 150.0)):
@@ -317,7 +317,7 @@ def test_a_record_of_wrong_types_costs_that_attempt_only(changes: Any) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, [], {"format": 1}])
-def test_a_study_that_does_not_say_what_it_is_is_refused(make: Callable[..., JobStudy], kept: object) -> None:
+def test_a_study_without_its_description_is_refused(make: Callable[..., JobStudy], kept: object) -> None:
     make().study.set_user_attr(KEY, kept)
     with pytest.raises(StoreError, match="nightly"):
         make()
@@ -528,7 +528,7 @@ def test_a_row_that_cannot_be_is_named(tmp_path: Path, line: str, sentence: str)
 # how much it costs
 
 
-def test_what_is_read_again_is_what_is_new(make: Callable[..., JobStudy]) -> None:
+def test_only_new_attempts_are_read_again(make: Callable[..., JobStudy]) -> None:
     """A thousand attempts are counted once; a decision after that sees one."""
     ledger, rng = AttemptLedger(SPACE), np.random.default_rng(0)
     trials = [

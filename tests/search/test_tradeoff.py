@@ -1,4 +1,4 @@
-"""What a choice on a frontier is compared with, bounded by, and saves."""
+"""A choice on a frontier: its reference, its slowdown limit, and its saving."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_prediction_gives_way_to_a_measurement_of_the_same_configuration() -> 
         (None, "no"),
     ],
 )
-def test_a_row_that_cannot_have_been_measured_is_left_out_and_said(
+def test_an_impossible_row_is_left_out_and_reported(
     value: float | None, words_of_it: str
 ) -> None:
     frame = LIMITS.with_columns(energy_j=pl.Series([3000.0, value, 2200.0, 2400.0], dtype=pl.Float64))
@@ -201,7 +201,7 @@ def test_a_configuration_is_found_by_its_knobs_and_any_batch_size_where_none_is_
 # savings, worked out on paper
 
 
-def test_what_is_saved_per_hour_epoch_and_job() -> None:
+def test_savings_are_given_per_hour_epoch_and_job() -> None:
     hour, epoch, job = savings(seen(), 1, Work("epoch", epochs=90))
     # 400 J less and 0.4 s more an epoch of 10 s: 360 of them are an hour at the default.
     assert [(each.per, each.energy_j, round(each.time_s, 6)) for each in (hour, epoch, job)] == [
@@ -222,7 +222,7 @@ def test_what_is_saved_per_hour_epoch_and_job() -> None:
         (Work("iteration", epochs=3), {"hour": 360.0}),
     ],
 )
-def test_what_is_not_known_of_the_work_is_left_out(work: Work, factors: dict[str, float]) -> None:
+def test_unknown_facts_of_the_work_are_left_out(work: Work, factors: dict[str, float]) -> None:
     assert work.factors(10.0) == factors
 
 
@@ -242,7 +242,7 @@ def test_a_work_that_makes_no_sense_is_refused() -> None:
 # a choice among new points
 
 
-def test_a_choice_that_is_gone_or_beaten_goes_to_the_nearest_and_says_so() -> None:
+def test_a_lost_or_dominated_choice_moves_to_the_nearest_point_with_a_note() -> None:
     before = seen()
     assert follow(before, 1, seen(LIMITS.reverse())) == (2, "")
     gone = follow(before, 1, seen(LIMITS.filter(pl.col("power_limit_w") != 250.0)))

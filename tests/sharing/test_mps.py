@@ -78,7 +78,7 @@ def test_a_client_is_killed_only_after_the_service_has_ended_its_work(
 
 
 def test_a_reaper_with_a_grace_interrupts_before_it_kills(tmp_path: Path) -> None:
-    """Its parent is killed; the job writes what it is sent."""
+    """Its parent is killed; the job records the signals that it receives."""
     out = tmp_path / "out"
     job = f"import signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    open({str(out)!r}, 'w').write('asked')"
     code = (
@@ -117,7 +117,7 @@ def test_host_process_ids_have_no_name_here(simulated: Callable[..., Machine], m
 
 
 @pytest.mark.parametrize(("after_w", "pauses"), [(60.0, True), (290.0, False)])
-def test_a_pause_that_does_not_pause_is_told(
+def test_a_pause_without_effect_is_reported(
     after_w: float, pauses: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stages, "GRACE_S", 0.2)

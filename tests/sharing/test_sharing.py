@@ -1,5 +1,5 @@
-"""Trainings on one GPU: figures that can be worked out on paper, verdicts that are as sure as they say,
-and jobs that misbehave.
+"""Trainings on one GPU: figures that can be checked on paper, verdicts with correct errors, and jobs that
+misbehave.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def test_what_blocks_do_not_show_is_in_the_error_too() -> None:
     assert found.slowdown[1].error == pytest.approx(1.96 * 0.01 / 0.9, rel=0.01)
 
 
-def test_an_error_of_another_level_is_wider_in_what_blocks_show_and_in_what_they_do_not() -> None:
+def test_a_higher_confidence_level_widens_every_part_of_the_error() -> None:
     joules = np.array([90.0, 110.0] * 5)
     alone = [stage((0,), 1.0, 100.0, (1.0, 0.0)), stage((1,), 1.0, 100.0, (0.0, 1.0))]
     found = compare(alone, Stage((0, 1), np.ones(10), joules, np.ones((10, 2))), level=0.999)
@@ -142,7 +142,7 @@ def test_a_period_is_no_surer_than_in_its_worst_stage() -> None:
     assert comparing.pooled(stages).count_error == (0.02, 0.0)
 
 
-def test_too_little_is_refused_with_what_would_help() -> None:
+def test_too_little_data_is_refused_with_a_remedy() -> None:
     alone = [stage((0,), 1.0, 100.0, (1.0, 0.0)), stage((1,), 1.0, 100.0, (0.0, 1.0), blocks=3)]
     with pytest.raises(MeasurementError, match=r"3 blocks .* 4 are"):
         compare(alone, stage((0, 1), 1.0, 150.0, (0.9, 0.9)))
@@ -181,7 +181,7 @@ def verdict(
     return decide(found, ("A", "B", "C")[:n], bound, 10.0)
 
 
-def test_a_verdict_says_what_is_saved_and_what_it_costs() -> None:
+def test_a_verdict_gives_the_saving_and_the_slowdowns() -> None:
     decision, message = verdict(
         (ConfidenceInterval(1.06, 0.011), ConfidenceInterval(1.09, 0.02)), ConfidenceInterval(0.24, 0.031)
     )
@@ -271,7 +271,7 @@ def waves(seconds: float, *periods: tuple[float, float]) -> pl.DataFrame:
     return pl.DataFrame({"time_s": time_s, "power_w": power_w})
 
 
-def test_a_jobs_period_is_found_again_beside_anothers() -> None:
+def test_a_jobs_period_is_found_again_next_to_anothers() -> None:
     alone = period_separation.alone_period(waves(20.0, (0.5, 60.0)))
     beside = period_separation.beside(waves(20.0, (0.56, 40.0), (0.93, 25.0)), alone, "A")
     assert alone.seconds == pytest.approx(0.5, rel=0.01)
@@ -369,8 +369,8 @@ def trained(tmp_path: Path, code: str, environment: dict[str, str]) -> JobProces
 
 
 def test_optimizer_steps_are_counted_without_a_change_to_the_training(tmp_path: Path) -> None:
-    """Of two that train in turn, those of the first; the environment's own sitecustomize is not lost; what
-    is told goes before.
+    """Where two optimizers step in turn, those of the first count. The environment's own sitecustomize stays,
+    and reported steps take precedence.
     """
     package = tmp_path / "site" / "torch" / "optim"
     package.mkdir(parents=True)
@@ -457,7 +457,7 @@ def test_jobs_are_called_by_their_scripts_and_functions(lab: Machine) -> None:
         (["true"] * 2, {"labels": ["a", "a"]}, "2 labels"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_what_would(
+def test_invalid_options_are_refused_with_valid_ones(
     jobs: Any, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
@@ -655,7 +655,7 @@ def test_functions_run_in_processes_of_their_own(lab: Machine, tmp_path: Path) -
 
 
 def until(message: str, path: Path) -> Callable[[str], None]:
-    """Makes a file, which ends the jobs that look for it, once a sentence with any of these words is said."""
+    """Makes a file, which ends the jobs that wait for it, once a message with any of these words appears."""
 
     def say(sentence: str) -> None:
         if any(each in sentence for each in message.split("|")):
@@ -738,7 +738,7 @@ def test_an_evaluation_is_no_hang_however_long_it_is(lab: Machine, impatient: No
 
 
 def test_a_gpu_that_is_busy_is_not_taken_for_a_hang(lab: Machine, impatient: None) -> None:
-    """Nothing tells of the evaluation: a callback that is called at its end only."""
+    """Nothing reports the evaluation: its callback is called at its end only."""
     quiet_then_busy = (
         "steps(8)\nfor batch in TrainingJob('cifar100', 1024, iterations=1000000, evaluate=False):\n"
         f"    if time.monotonic() > {time.monotonic()!r} + 6: workbench.step()\n"
@@ -766,7 +766,7 @@ def test_a_job_that_never_iterates_is_given_up(lab: Machine, tmp_path: Path) -> 
 def test_a_newcomer_that_breaks_the_bound_leaves_the_gpu_and_the_other_goes_on(
     lab: Machine, tmp_path: Path, on_break: str, ends: list[str]
 ) -> None:
-    """Two trainings that fill the card: each takes nearly twice as long beside the other."""
+    """Two trainings that fill the card: each takes nearly twice as long with the other on it."""
     done = tmp_path / "done"
     first, second = (python(f"train('imagenet', {size}, done={str(done)!r})") for size in (360, 192))
     options = {**FAST, "on_break": on_break, "max_slowdown": 0.05}
@@ -786,8 +786,7 @@ def test_a_newcomer_that_breaks_the_bound_leaves_the_gpu_and_the_other_goes_on(
 def test_a_bound_that_is_broken_in_the_first_epoch_only_is_noticed_there(
     lab: Machine, tmp_path: Path
 ) -> None:
-    """The newcomer is light until the verdict is said and heavy from then on; it is taken off at its next
-    checkpoint.
+    """The newcomer is light until the verdict and heavy afterwards; it is taken off at its next checkpoint.
     """
     shown, done = tmp_path / "said", tmp_path / "done"
     changing = (
@@ -864,7 +863,7 @@ def test_all_processes_of_a_job_are_paused_continued_and_killed(shape: str, tmp_
     assert _left(pids) == []
 
 
-def test_what_a_job_leaves_stopped_is_ended(tmp_path: Path) -> None:
+def test_the_paused_processes_of_a_killed_job_are_ended(tmp_path: Path) -> None:
     """Its leader was killed by somebody else, while it was paused."""
     child = JobProcess("job", SHAPES["under a shell"], tmp_path, dict(os.environ))
     child.start()
@@ -922,7 +921,7 @@ def _left(pids: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_paused_jobs_die_with_whoever_paused_them(lab: Machine, tmp_path: Path, shape: str) -> None:
+def test_paused_jobs_die_with_the_process_that_paused_them(lab: Machine, tmp_path: Path, shape: str) -> None:
     """Killed outright, nothing can be tidied up: a stopped job would hold its memory for ever."""
     code = (
         f"import workbench\nworkbench.share(*[{SHAPES[shape]!r}] * 2, labels=['a', 'b'], stage_s=1.0, "
@@ -951,7 +950,7 @@ def _gone(pid: int) -> bool:
         return True
 
 
-def test_the_command_line_says_the_verdict_and_writes_it_down(
+def test_the_command_line_prints_and_writes_the_verdict(
     lab: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from workbench.cli import main

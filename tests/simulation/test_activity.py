@@ -1,4 +1,4 @@
-"""What the memory counter of a simulated GPU counts, and that it agrees with the time of the same phase."""
+"""The memory counter of a simulated GPU, and its agreement with the time of the same phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulated NVML answers, and that a C library over the same memory answers the same."""
+"""The answers of the simulated NVML, and the same answers from a C library over the same memory."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_simulated_gpus_never_join_real_ones(
     assert ENVIRONMENT_VARIABLE not in os.environ
 
 
-def test_a_refused_machine_shows_what_can_be_had(simulated: Callable[..., Machine]) -> None:
+def test_a_refused_machine_shows_the_allowed_values(simulated: Callable[..., Machine]) -> None:
     with pytest.raises(SimulationError, match="1 to 16"):
         simulated("")
     with pytest.raises(SimulationError, match="-1"):

@@ -1,6 +1,4 @@
-"""What the simulated cards promise: laws of physics, numbers worked on paper, and closeness to measured
-traces.
-"""
+"""The simulated cards follow laws of physics, numbers worked out on paper, and measured traces."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -73,7 +71,7 @@ def test_a_memory_clock_takes_its_static_power_away():
     assert operate(frugal, None, power_limit_w=250.0, mem_clock_mhz=500).power_w == pytest.approx(20.0)
 
 
-def test_a_gap_draws_gap_power_whatever_the_limit_and_takes_its_time():
+def test_a_gap_has_the_same_power_and_time_under_any_limit():
     point = operate(paper_card(), None, power_limit_w=60.0)
     assert (point.power_w, point.stretch, point.capped) == (40.0, 1.0, False)
 

@@ -135,7 +135,7 @@ def test_the_doctor_records_and_examines_a_replay(
     session.current().close()
 
 
-def test_a_trace_of_nvidia_smi_is_replayed_with_what_it_lacks_absent(
+def test_a_replayed_nvidia_smi_trace_offers_only_its_own_columns(
     replayed: Callable[..., session.Session], tmp_path: Path
 ) -> None:
     (tmp_path / "smi.csv").write_text(SMI)

@@ -1,5 +1,5 @@
-"""Jobs that share a simulated GPU: the published tables hold, time and energy are what the laws say,
-nobody is lost.
+"""Jobs that share a simulated GPU: the published tables hold, time and energy follow the laws, and no job is
+lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The simulated machine's memory: what is true, who may change it, and what its sensors make of it."""
+"""The simulated machine's memory: the true values, the rights to change them, and its sensors' readings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def child(program: str, state: MachineState, *arguments: object) -> subprocess.P
 
 
 def hear(process: subprocess.Popen[str], answer: str) -> None:
-    """Wait until another process says so."""
+    """Wait for a message from another process."""
     assert process.stdout
     assert process.stdout.readline() == f"{answer}\n"
 
@@ -105,7 +105,7 @@ def test_utilisation_is_weighted_by_time(stepped: Machine) -> None:
     assert stepped.state.mean_utilisation(0, 3.0, 5.0) == pytest.approx((0.1, 0.05))
 
 
-def test_a_new_plan_replaces_what_is_to_come_and_never_what_was(stepped: Machine) -> None:
+def test_a_new_plan_replaces_the_future_and_never_the_past(stepped: Machine) -> None:
     state = stepped.state
     state.publish(0, 0.0, [(10.0, 100.0, *BUSY)], REST)
     stepped.step(4.0)

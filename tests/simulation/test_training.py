@@ -1,4 +1,4 @@
-"""Simulated training: how long it takes, what it draws, and what happens when it is disturbed."""
+"""Simulated training: its time, its power, and its behaviour under disturbances."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def phases(card: Card, batch_size: int = 256) -> tuple[WorkloadPhase, ...]:
 
 
 def iteration_s(card: Card, limit_w: float, *, busy: float = 1.0, gap: float = 1.0) -> float:
-    """How long the physics says an iteration takes at a limit, its phases varied by factors."""
+    """The calculated time of an iteration at a limit, its phases varied by factors."""
     return sum(
         phase.time_s
         * (gap if phase.load is None else busy)
@@ -108,7 +108,7 @@ def test_the_host_runs_a_little_ahead_of_the_device(stepped: Machine) -> None:
 
 
 @pytest.mark.usefixtures("regular")
-def test_what_the_driver_shows_while_a_job_runs_and_after(stepped: Machine) -> None:
+def test_the_driver_lists_a_job_only_while_it_runs(stepped: Machine) -> None:
     state = stepped.state
     for batch in TrainingJob("imagenet", 256, iterations=2):
         assert state.processes(0) == [(os.getpid(), 1_200_000_000 + 256 * 87_500_000)]
@@ -244,7 +244,7 @@ def test_a_job_whose_process_dies_goes_idle_after_the_pause(stepped: Machine) ->
 # refused
 
 
-def test_a_batch_that_does_not_fit_shows_what_it_needs(stepped: Machine) -> None:
+def test_a_batch_that_does_not_fit_shows_the_memory_it_needs(stepped: Machine) -> None:
     with pytest.raises(OutOfMemory, match=r"42\.8 GiB.*32 GiB"):
         TrainingJob("imagenet", 512)
 
@@ -265,7 +265,7 @@ def test_a_job_takes_all_of_its_gpus_or_none(simulated: Callable[..., Machine]) 
         TrainingJob("squad", 32, iterations=1, gpu=0).run()
 
 
-def test_a_job_that_makes_no_sense_is_refused_with_what_would(stepped: Machine) -> None:
+def test_an_invalid_job_is_refused_with_valid_values(stepped: Machine) -> None:
     with pytest.raises(UsageError, match=r"'resnet'.*cifar100"):
         TrainingJob("resnet")
     for name in ("batch_size", "epochs", "iterations"):
@@ -283,7 +283,7 @@ def test_without_simulated_gpus_there_is_no_simulated_training(simulated: Callab
 # in real time
 
 
-def test_a_running_job_is_heard_of_in_other_processes_and_obeys_them(
+def test_other_processes_see_and_control_a_running_job(
     simulated: Callable[..., Machine],
 ) -> None:
     machine = simulated("V100", scale=20)

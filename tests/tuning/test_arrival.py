@@ -1,4 +1,4 @@
-"""When a setting has arrived, on cards whose drivers follow at once and on such that take seconds."""
+"""The moment when a setting takes effect, on cards whose drivers follow immediately or after seconds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def arrivals(machine: Machine, settings: list[Setting]) -> Iterator[tuple[float,
 
 
 @pytest.mark.parametrize("card", ["A100", "A100,late", "V100,late"])
-def test_a_probe_begins_when_its_setting_is_in_force(simulated: Simulated, card: str) -> None:
+def test_a_trial_begins_when_its_setting_is_active(simulated: Simulated, card: str) -> None:
     machine = simulated(card, stepped=True)
     settings = [each for one in LOWER for each in (one, Setting())]
     if card.startswith("V100"):

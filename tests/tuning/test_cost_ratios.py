@@ -79,7 +79,7 @@ def test_the_interval_of_a_saving_covers_the_truth(kind: str) -> None:
     assert slower >= 34
 
 
-def test_a_growing_job_is_not_said_to_be_slower_and_the_interval_stays_narrow() -> None:
+def test_a_growing_job_does_not_count_as_slower_and_the_interval_stays_narrow() -> None:
     saved, share, slower = tuned("growing", 3)
     assert saved.share == pytest.approx(share, abs=0.01)
     assert saved.share_uncertainty < 0.01

@@ -1,4 +1,4 @@
-"""What an earlier run has measured, in a tuned job: tried first, believed when borne out, left out when wrong."""
+"""Measurements of an earlier run in a tuned job: tried first, used when confirmed, ignored when wrong."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def run(belief: SettingPosterior, seed: int = 0) -> list[Setting]:
     return asked
 
 
-def test_what_was_best_is_tried_first_and_then_counts() -> None:
+def test_the_earlier_best_is_tried_first_and_then_counts() -> None:
     belief = posterior(known(cost))
     read(belief, Setting())
     assert belief.earlier.agreed == []
@@ -83,7 +83,7 @@ def test_what_was_best_is_tried_first_and_then_counts() -> None:
     assert not belief.visited(elsewhere)
 
 
-def test_a_search_that_starts_from_what_is_known_probes_less_and_chooses_what_it_has_measured() -> None:
+def test_a_search_from_known_points_tries_less_and_chooses_a_measured_setting() -> None:
     plain, informed = posterior(later=False), posterior(known(cost), later=False)
     count = [len(run(each)) for each in (plain, informed)]
     assert count[1] < count[0]
@@ -93,7 +93,7 @@ def test_a_search_that_starts_from_what_is_known_probes_less_and_chooses_what_it
 
 
 def test_wrong_evidence_is_tried_once_and_breaks_no_bound() -> None:
-    """What was best in the wrong run is probed, and then the search is as if nothing had been known."""
+    """The best setting of the wrong run is tried; then the search continues as if without evidence."""
     for seed in range(4):
         misled, same = posterior(known(other)), posterior()
         asked = run(misled, seed)
@@ -123,7 +123,7 @@ def test_one_contradiction_leaves_a_curve_out_also_after_it_was_borne_out() -> N
     )
 
 
-def test_another_objective_keeps_what_was_measured_and_what_is_known() -> None:
+def test_another_objective_keeps_the_measurements_and_the_evidence() -> None:
     belief = posterior(known(cost))
     run(belief)
     again = belief.again(Energy(), 0.1)
@@ -132,8 +132,9 @@ def test_another_objective_keeps_what_was_measured_and_what_is_known() -> None:
     assert again.max_slowdown == 0.1
 
 
-def test_other_jobs_of_the_card_move_what_is_expected_and_are_no_measurement() -> None:
-    """The reference alone does not say how far a job slows down; one probe below it weighs the other jobs."""
+def test_other_jobs_of_the_card_shift_predictions_but_are_no_measurement() -> None:
+    """The reference alone does not show how far a job slows down; one trial below it weighs the other jobs.
+    """
     jobs = [EarlierCurve({each: cost(each) for each in SPACE.settings[::2]}, "x") for _ in range(2)]
     for watts in (220.0, 200.0, 180.0, 160.0):
         informed = SettingPosterior("model-guided", SPACE, Energy(), 0.05, others=jobs)

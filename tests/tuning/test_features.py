@@ -1,4 +1,4 @@
-"""Features of a running job: which source is read, and that it tells what ran."""
+"""Features of a running job: their source, and that they describe the job that ran."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_the_best_source_that_is_there_is_read(simulated: Make, reader_of: Reade
     assert reader_of().source == best
 
 
-def test_a_gpu_that_tells_nothing_has_no_features(simulated: Make, reader_of: Readers) -> None:
+def test_a_gpu_without_readings_has_no_features(simulated: Make, reader_of: Readers) -> None:
     machine = simulated("A100", stepped=True)
     machine.state.set_card(0, "abilities", 0)
     with pytest.raises(MeasurementError, match="A100"):
         reader_of()
 
 
-def test_counters_that_are_refused_in_the_reading_leave_what_nvml_tells(
+def test_counters_refused_during_reading_leave_the_nvml_features(
     simulated: Make, reader_of: Readers
 ) -> None:
     machine = simulated("H100", stepped=True)
@@ -103,14 +103,14 @@ def test_counters_power_and_clocks_are_those_of_the_iterations_that_ran(
     assert not [name for name in found.values if name.startswith("nvlink")]  # not modelled, so absent
 
 
-def test_an_older_gpu_has_what_nvml_tells_and_nothing_that_is_made_up(
+def test_an_older_gpu_has_only_the_nvml_features(
     simulated: Make, reader_of: Readers
 ) -> None:
     found = watched(simulated("A100", stepped=True), reader_of())
     assert (found.source, set(found.values)) == ("nvml", set(LOAD))
 
 
-def test_features_tell_a_light_job_from_a_heavy_one(simulated: Make, reader_of: Readers) -> None:
+def test_features_separate_a_light_job_from_a_heavy_one(simulated: Make, reader_of: Readers) -> None:
     machine = simulated("H100", stepped=True)
     heavy, light = (watched(machine, reader_of(), each) for each in ("squad", "movielens"))
     for name in ("dram_active", "power_share", "gpu_utilisation"):
@@ -118,7 +118,8 @@ def test_features_tell_a_light_job_from_a_heavy_one(simulated: Make, reader_of: 
 
 
 def test_utilisation_of_what_ran_before_does_not_leak_in(simulated: Make, reader_of: Readers) -> None:
-    """NVML's utilisation looks back by up to a second; the first second of a stretch says little of it."""
+    """NVML's utilisation covers up to the last second; the first second of a stretch contains little of it.
+    """
     machine = simulated("A100", stepped=True)
     reader = reader_of()
     machine.state.publish(

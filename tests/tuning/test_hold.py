@@ -1,4 +1,6 @@
-"""What a tuner knows of a job that waits, learns from a setting that it holds, and says of its errors."""
+"""A tuner estimates the slowdown of a job that waits, learns from a setting that it holds, and reports its
+errors.
+"""
 
 from __future__ import annotations
 
@@ -60,9 +62,8 @@ def test_a_probe_is_shorter_where_the_choice_is_measured_for_longer_anyhow() -> 
 
 
 @pytest.mark.parametrize("compute", [0.1, 0.5, 0.9])
-def test_what_is_held_was_probed_or_lies_near_to_what_was(compute: float) -> None:
-    """A curve that is believed on its shape alone may be wrong; a training would stay at it until that
-    shows.
+def test_the_held_setting_was_tried_or_is_near_a_tried_one(compute: float) -> None:
+    """A curve known only by its shape may be wrong, and a training would stay at that setting until it shows.
     """
     limits = space_from(Limits(100.0, 300.0, 300.0), "power", step_w=5)
     search = make_search("model-guided", limits, max_slowdown=0.05, learns_later=True)
@@ -94,7 +95,7 @@ def slowdown(busy0: float, busy: float, sm_mhz: float, mem_mhz: float) -> float 
     return found[0].iteration_s / 0.1 - 1.0 if found else None
 
 
-def test_waits_tell_what_a_slow_memory_costs_a_job_without_iterations() -> None:
+def test_waits_show_the_slowdown_by_slow_memory_without_iterations() -> None:
     """A tenth of the time was the GPU's; at an eighth of the time the whole has become longer by 0.9 /
     0.875, 2.9 %.
     """
@@ -104,7 +105,7 @@ def test_waits_tell_what_a_slow_memory_costs_a_job_without_iterations() -> None:
     assert slowdown(0.95, 0.95, 1500.0, 810.0) is None  # hardly a wait to tell by
 
 
-def test_a_slower_clock_is_believed_to_slow_down_all_that_the_gpu_does_unless_waits_tell_less() -> None:
+def test_a_slower_clock_slows_all_gpu_work_unless_waits_show_less() -> None:
     assert slowdown(0.95, 0.95, 1200.0, 7000.0) == pytest.approx(0.95 * 0.25, abs=0.02)
     known = slowdown(0.5, 0.51, 1200.0, 7000.0)
     assert known is not None
@@ -112,7 +113,7 @@ def test_a_slower_clock_is_believed_to_slow_down_all_that_the_gpu_does_unless_wa
     assert known > 0.5 / 0.49 - 1 - 0.004
 
 
-def test_a_rate_says_that_less_may_have_been_lost_than_it_tells() -> None:
+def test_the_error_of_a_rate_covers_a_smaller_loss() -> None:
     source = Rate(Rows(0.95, 1200.0, 7000.0), "GPU-0", 0.95, 1500.0)  # type: ignore[arg-type]
     (found,) = source.runs(0.0, 10.0, guessed(0.1, 0.03))
     assert 1.96 * found.common_sd == pytest.approx(0.95 * 0.25, rel=0.01)
@@ -148,7 +149,7 @@ def test_an_error_that_all_stretches_share_does_not_become_less_with_their_numbe
     assert (at_default_saved.energy_j, at_default_saved.uncertainty_j) == (0.0, 0.0)
 
 
-def test_what_a_job_was_slower_than_it_may_be_is_made_up_for() -> None:
+def test_slowdown_beyond_the_limit_is_compensated_later() -> None:
     """6 % in 100 s is 1.3 s more than 94 % of 5 %, made up for in 90 s."""
     def lost(slowdown: float) -> float:
         saved = Saved(0.0, 0.0, 0.0, 0.0, slowdown, 0.004, 100.0, 100.0 * (1 + slowdown))

@@ -90,7 +90,7 @@ def test_a_gpu_that_the_session_does_not_measure_is_no_gpu(hand: ManualControl) 
         manual.gpu_control([])
 
 
-def test_it_says_whose_setting_is_in_force(machine: Machine, hand: ManualControl) -> None:
+def test_it_shows_the_origin_of_the_active_setting(machine: Machine, hand: ManualControl) -> None:
     machine.state.change_setting(0, limit_w=200.0)
     assert hand.active().origin == "program"
     applied = hand.apply(Setting(150.0))
@@ -138,7 +138,7 @@ def test_a_configuration_is_applied_whole_and_read_back(machine: Machine, hand: 
         hand.apply(150)  # type: ignore[arg-type]
 
 
-def test_every_step_can_be_undone_to_what_was_found(machine: Machine, hand: ManualControl) -> None:
+def test_every_step_can_be_undone_to_the_original_setting(machine: Machine, hand: ManualControl) -> None:
     machine.state.change_setting(0, limit_w=200.0)
     hand.apply(Setting(150.0, 1005))
     hand.apply(Setting(sm_clock_mhz=900))
@@ -159,7 +159,7 @@ def test_every_step_can_be_undone_to_what_was_found(machine: Machine, hand: Manu
     [(Setting(275.0), OutOfRange), (Setting(float("nan")), OutOfRange), (Setting(150.0, 777), OutOfRange),
      (Setting(mem_clock_mhz=877), NotSupported), (Configuration(Setting(150.0), 0), UsageError)],
 )
-def test_what_the_card_does_not_take_leaves_what_was(
+def test_an_unsupported_setting_leaves_the_earlier_one(
     machine: Machine, hand: ManualControl, wanted: Setting | Configuration, error: type[Exception]
 ) -> None:
     hand.apply(Setting(200.0, 1005))
@@ -170,7 +170,7 @@ def test_what_the_card_does_not_take_leaves_what_was(
 
 
 @pytest.mark.parametrize("function", [SET_LIMIT, LOCK_SM])
-def test_a_refusal_leaves_what_was_and_the_commands_for_an_administrator(
+def test_a_refusal_keeps_the_setting_and_gives_commands_for_an_administrator(
     machine: Machine, hand: ManualControl, function: str
 ) -> None:
     hand.apply(Setting(200.0, 1005))
@@ -187,7 +187,7 @@ def test_a_refusal_leaves_what_was_and_the_commands_for_an_administrator(
     assert hand.refused == ""
 
 
-def test_a_lock_that_cannot_be_given_back_leaves_what_was(machine: Machine, hand: ManualControl) -> None:
+def test_a_failed_release_of_a_lock_keeps_the_setting(machine: Machine, hand: ManualControl) -> None:
     hand.apply(Setting(200.0, 1005))
     machine.inject(RESET_SM, NO_PERMISSION, times=1)
     with pytest.raises(NotPermitted):
@@ -200,7 +200,7 @@ def test_a_lock_that_cannot_be_given_back_leaves_what_was(machine: Machine, hand
 # others
 
 
-def test_a_cells_end_does_not_take_back_what_was_applied(machine: Machine, hand: ManualControl) -> None:
+def test_a_cells_end_does_not_undo_an_applied_setting(machine: Machine, hand: ManualControl) -> None:
     session = sessions.current()
     session.set_power_limit(hand.device.uuid, 170.0)
     applied = hand.apply(Setting(150.0))
@@ -216,7 +216,7 @@ def test_a_cells_end_does_not_take_back_what_was_applied(machine: Machine, hand:
     assert truth(machine) == (250.0, 0)
 
 
-def test_a_run_of_this_process_is_said_to_put_the_gpu_back(machine: Machine, hand: ManualControl) -> None:
+def test_a_run_of_this_process_is_named_as_the_restorer(machine: Machine, hand: ManualControl) -> None:
     with lease.applied(hand.device, Setting(200.0)):
         assert "a run" in hand.apply(Setting(150.0)).text[0]
         hand.undo()
@@ -259,7 +259,7 @@ def test_another_process_that_holds_the_gpu_is_named(
     assert truth(machine) == (250.0, 0)
 
 
-def test_what_another_program_has_set_meanwhile_is_left_alone_and_said(
+def test_a_setting_by_another_program_is_left_alone_and_reported(
     machine: Machine, hand: ManualControl
 ) -> None:
     hand.apply(Setting(200.0))
@@ -271,7 +271,7 @@ def test_what_another_program_has_set_meanwhile_is_left_alone_and_said(
     assert "190 W" in hand.undo_all()
 
 
-def test_a_gpu_that_was_lost_is_put_back_when_it_answers_again(machine: Machine, hand: ManualControl) -> None:
+def test_a_lost_gpu_is_restored_when_it_answers_again(machine: Machine, hand: ManualControl) -> None:
     hand.apply(Setting(150.0, 1005))
     machine.lose(0, LOST)
     with pytest.raises(GpuLost):
@@ -288,7 +288,7 @@ def test_a_gpu_that_was_lost_is_put_back_when_it_answers_again(machine: Machine,
 # batch sizes
 
 
-def test_a_batch_size_goes_to_the_next_recurrence_and_says_so(hand: ManualControl) -> None:
+def test_a_batch_size_goes_to_the_next_recurrence_with_a_note(hand: ManualControl) -> None:
     job = RecurringJob("nightly", [32, 64, 128], 128, target=0.6, seed=1)
     assert job.next().batch_size == 128
     applied = hand.apply(Configuration(Setting(200.0), 64), jobs=(job,))
@@ -327,11 +327,11 @@ def test_the_power_follows_the_limit(machine: Machine, hand: ManualControl) -> N
      (np.full(30, 200.0), "no reading"),
      (np.full(0, 200.0), "not recorded")],
 )
-def test_what_is_said_of_the_power(power: np.ndarray, text: str) -> None:
+def test_the_change_of_the_power_is_described(power: np.ndarray, text: str) -> None:
     assert text in manual.followed(np.arange(len(power)) * 0.1 - 3.0 + 1e-6, power, 0.0).text
 
 
-def test_the_zeus_daemons_rights_are_said_to_be_lent(
+def test_the_zeus_daemons_rights_are_shown_as_lent(
     hand: ManualControl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(hand.device, "simulated", False)

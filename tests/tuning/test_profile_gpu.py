@@ -1,6 +1,4 @@
-"""Profiling a GPU: what is measured is true, nothing measured is lost, and the GPU is put back, whatever
-happens.
-"""
+"""Profiling a GPU: the measurements are right, none is lost, and the GPU is restored in every case."""
 
 from __future__ import annotations
 
@@ -324,7 +322,7 @@ def test_a_file_of_another_gpu_or_of_something_else_is_refused(
 # rights and company
 
 
-def test_without_rights_it_says_so_before_it_measures(
+def test_without_rights_it_is_refused_before_it_measures(
     bench: Callable[..., Collector], tmp_path: Path
 ) -> None:
     collector = bench(tmp_path / "rows.csv")
@@ -392,7 +390,7 @@ def test_a_plan_that_cannot_be_measured_is_refused(seconds: float) -> None:
         ProfilePlan((), ())
 
 
-def test_a_workload_that_does_not_fit_is_left_out_and_said(
+def test_a_workload_that_does_not_fit_is_left_out_and_reported(
     bench: Callable[..., Collector], tmp_path: Path
 ) -> None:
     fits = bench(tmp_path / "rows.csv", workloads=2)
@@ -515,7 +513,7 @@ def test_a_source_that_was_there_for_a_few_workloads_only_costs_no_other_model()
     assert re.search("gpm: .* 8 workloads", notes[0])
 
 
-def test_an_interrupt_says_how_to_go_on(
+def test_an_interrupt_shows_how_to_continue(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add = Rows.add
@@ -564,7 +562,7 @@ def test_a_waiting_kernel_waits_for_its_share(monkeypatch: pytest.MonkeyPatch) -
     assert slept == pytest.approx([0.010 * 0.4 / 0.6] * 2)
 
 
-def test_without_pytorch_or_a_device_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pytorch_or_a_device_it_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(NotSupported, match=r"install torch.*--simulate"):
         graded.kernels()
@@ -590,7 +588,7 @@ def test_kernels_run_on_the_gpu_that_is_measured_or_not_at_all(
         assert graded.workloads(device) == f"cuda:{answer}"  # type: ignore[arg-type, comparison-overlap]
 
 
-def test_without_cuda_it_says_what_else_there_is() -> None:
+def test_without_cuda_it_is_refused() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device here")

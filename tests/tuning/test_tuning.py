@@ -1,5 +1,5 @@
-"""A running job is tuned on a simulated GPU: found, probed, held, watched, and put back in every state and
-from every fault.
+"""A running job is tuned on a simulated GPU: found, tried, held, watched. The GPU is restored from every
+state and every fault.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Lab:
         each: Callable[[int], None] | None = None,
         **options: object,
     ) -> TrainingJob:
-        """Train beside a tuner that is advanced by the clock; stops early where `until` says so."""
+        """Train while the clock advances a tuner; stops early where `until` is true."""
         job = TrainingJob(
             workload,
             batch_size,
@@ -169,7 +169,7 @@ def change_job(tuner: Tuner) -> None:
 # what it is for
 
 
-def test_a_training_is_tuned_and_what_is_said_to_be_saved_is_what_is_saved(lab: Callable[..., Lab]) -> None:
+def test_a_training_is_tuned_and_the_reported_saving_is_true(lab: Callable[..., Lab]) -> None:
     plain_s, plain_j = costs(lab(), 500, None)
     here = lab()
     tuner = here.tuner()
@@ -192,7 +192,7 @@ def test_a_training_is_tuned_and_what_is_said_to_be_saved_is_what_is_saved(lab: 
     assert "simulated" in result.text
 
 
-def test_a_training_that_tells_nothing_is_tuned_by_its_power_trace(lab: Callable[..., Lab]) -> None:
+def test_a_training_without_marks_is_tuned_by_its_power_trace(lab: Callable[..., Lab]) -> None:
     options = {"batch_size": 512, "marked": False}
     plain_s, plain_j = costs(lab(), 400, None, **options)
     here = lab()
@@ -210,7 +210,7 @@ def test_a_training_that_tells_nothing_is_tuned_by_its_power_trace(lab: Callable
 
 
 def test_probes_time_iterations_as_the_true_marks_do(lab: Callable[..., Lab]) -> None:
-    """From the power trace alone, whatever the clock has made of the iteration."""
+    """From the power trace alone, at any clock."""
     here = lab()
     recorder = sessions.current().recorder
     assert recorder is not None
@@ -271,7 +271,7 @@ def test_a_job_without_iterations_is_tuned_by_a_rate_that_errs_on_the_safe_side(
     assert "by a rate" in result.text
 
 
-def test_iterations_below_what_the_sensor_shows_are_not_believed(lab: Callable[..., Lab]) -> None:
+def test_iterations_too_short_for_the_sensor_are_not_used(lab: Callable[..., Lab]) -> None:
     """0.08 s behind a sensor of 0.1 s looks like 0.39 s; the energy counter gives it away, or a change of the
     clock.
     """
@@ -305,7 +305,7 @@ def test_gpoeos_search_runs_in_the_same_loop(lab: Callable[..., Lab]) -> None:
 # the bound
 
 
-def test_a_probe_that_breaks_the_bound_is_ended_at_once(lab: Callable[..., Lab]) -> None:
+def test_a_trial_beyond_the_slowdown_limit_is_ended_immediately(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner(over="clocks")
     here.until(tuner, "search")
@@ -395,7 +395,7 @@ def test_another_job_is_noticed_and_tuned_and_the_first_is_known_when_it_comes_b
     assert here.as_found
 
 
-def test_another_job_that_tells_nothing_is_noticed_by_its_power(lab: Callable[..., Lab]) -> None:
+def test_another_job_without_marks_is_noticed_by_its_power(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner(over="clocks")
     here.until(tuner, "watch", batch_size=512, marked=False)
@@ -458,7 +458,7 @@ def test_a_checkpoint_does_not_restart_the_first_measurements_of_reported_steps(
     tuner.end()
 
 
-def test_an_idle_gpu_is_left_as_it_is_and_said(lab: Callable[..., Lab]) -> None:
+def test_an_idle_gpu_is_left_as_it_is_and_reported(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner()
     here.until(tuner, "watch")
@@ -480,7 +480,7 @@ def test_an_idle_gpu_is_left_as_it_is_and_said(lab: Callable[..., Lab]) -> None:
     tuner.end()
 
 
-def test_others_on_the_gpu_are_said_and_waited_for(lab: Callable[..., Lab]) -> None:
+def test_other_processes_on_the_gpu_are_named_and_waited_for(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner()
     here.until(tuner, "watch")
@@ -595,7 +595,7 @@ def test_an_interrupt_leaves_nothing_behind(lab: Callable[..., Lab]) -> None:
     assert tuning.result.trials >= 1
 
 
-def test_a_counter_that_does_not_move_is_said(lab: Callable[..., Lab]) -> None:
+def test_an_energy_counter_that_does_not_move_is_reported(lab: Callable[..., Lab]) -> None:
     here = lab()
     here.machine.state.set_card(0, "counter_update_s", 1e6)
     tuner = here.tuner()
@@ -608,7 +608,7 @@ def test_a_counter_that_does_not_move_is_said(lab: Callable[..., Lab]) -> None:
 # refusals
 
 
-def test_without_rights_the_job_runs_untuned_and_the_way_out_is_said(lab: Callable[..., Lab]) -> None:
+def test_without_rights_the_job_runs_untuned_and_a_remedy_is_given(lab: Callable[..., Lab]) -> None:
     here = lab(privileged=False)
     tuner = here.tuner()
     here.train(tuner, 40)
@@ -618,7 +618,7 @@ def test_without_rights_the_job_runs_untuned_and_the_way_out_is_said(lab: Callab
     assert tuner.end().text.startswith("not tuned: ")
 
 
-def test_a_card_without_clocks_to_set_says_what_can_be_set(lab: Callable[..., Lab]) -> None:
+def test_a_card_without_settable_clocks_suggests_the_power_limit(lab: Callable[..., Lab]) -> None:
     here = lab("P100")
     tuner = here.tuner(over="clocks")
     here.train(tuner, 60, batch_size=64)
@@ -638,7 +638,7 @@ def test_a_card_without_clocks_to_set_says_what_can_be_set(lab: Callable[..., La
         ({"search": "guess"}, "choose model-guided"),
     ],
 )
-def test_bad_input_is_told_before_anything_runs(
+def test_bad_input_is_refused_before_anything_runs(
     lab: Callable[..., Lab], options: dict[str, object], text: str
 ) -> None:
     here = lab()
@@ -646,7 +646,7 @@ def test_bad_input_is_told_before_anything_runs(
         here.tuner(**options)
 
 
-def test_a_process_without_gpus_runs_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_gpus_runs_untuned_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions.current().close()
     monkeypatch.setattr(sessions, "devices", list)
     with pytest.warns(RuntimeWarning, match="not tuned"), workbench.tune() as tuning:
@@ -713,7 +713,7 @@ def test_hold_here_holds_the_best_measured_setting_within_the_bound(lab: Callabl
     tuner.end()
 
 
-def test_another_bound_counts_what_was_measured(lab: Callable[..., Lab]) -> None:
+def test_another_slowdown_limit_keeps_the_measurements(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner(over="clocks", max_slowdown=0.02)
     here.until(tuner, "watch")
@@ -754,7 +754,7 @@ def test_a_view_can_be_had_in_every_state(lab: Callable[..., Lab]) -> None:
 
 
 @pytest.mark.parametrize("stop", [SystemExit("like Ctrl-C"), ValueError("no such thing")])
-def test_whatever_stops_what_is_kept_the_gpu_is_put_back_first(
+def test_the_gpu_is_restored_before_the_results_are_stored(
     lab: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch, stop: BaseException
 ) -> None:
     here, found = lab(), []
@@ -794,7 +794,7 @@ def test_a_script_tunes_its_loop(lab: Callable[..., Lab]) -> None:
         workbench.tune(5.0)
 
 
-def test_a_driver_ends_what_it_drives(lab: Callable[..., Lab]) -> None:
+def test_a_tuner_thread_ends_its_tuner(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner()
     before = len(here.machine.clock.on_step)
@@ -844,7 +844,7 @@ def test_a_book_adds_up() -> None:
     assert (book.saved() or saved).uncertainty_j > again.uncertainty_j
 
 
-def test_rows_of_iterations_leave_out_what_is_none() -> None:
+def test_rows_of_iterations_leave_out_gaps() -> None:
     moments = np.array([0.0, 1.0, 2.0, 3.0, 20.0, 21.0, 22.0])
     rows = in_rows(moments, np.ones(6), 1.0, [])
     assert [(row.iterations, row.start_s, row.end_s) for row in rows] == [(3, 0.0, 3.0), (2, 20.0, 22.0)]
@@ -920,7 +920,7 @@ def test_a_bound_is_a_share() -> None:
     assert check_slowdown(1) == 1.0
 
 
-def test_a_result_says_no_more_than_it_knows() -> None:
+def test_a_result_reports_no_saving_within_its_error() -> None:
     saved = Saved(5.0, 40.0, 0.001, 0.008, 0.01, 0.008, 100.0)
     text = TuningResult("watch", Setting(sm_clock_mhz=1200), saved, 12.0, 30, "marks").text
     assert text.startswith("no measurable saving")
@@ -1012,7 +1012,7 @@ def test_a_baseline_is_of_the_job_alone(lab: Callable[..., Lab]) -> None:
     tuner.end()
 
 
-def test_a_counter_that_fails_is_said(lab: Callable[..., Lab]) -> None:
+def test_a_failing_progress_counter_is_reported(lab: Callable[..., Lab]) -> None:
     here = lab()
     count = [0]
 
@@ -1030,7 +1030,7 @@ def test_a_counter_that_fails_is_said(lab: Callable[..., Lab]) -> None:
     tuner.end()
 
 
-def test_what_is_held_is_what_is_told(lab: Callable[..., Lab]) -> None:
+def test_the_held_setting_is_the_reported_one(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner(over="clocks")
     here.until(tuner, "search")
@@ -1054,7 +1054,7 @@ def test_a_lost_gpu_of_others_is_no_reason(lab: Callable[..., Lab]) -> None:
     tuner.end()
 
 
-def test_zeus_cost_with_another_eta_is_not_said_to_be_half_and_half() -> None:
+def test_zeus_cost_with_another_eta_is_not_described_as_half_and_half() -> None:
     assert objective_text(ZeusCost(0.9, 300.0)) != OBJECTIVES["zeus"]
 
 
@@ -1070,13 +1070,13 @@ def test_settings_that_were_refused_are_not_tried_again_for_another_bound(lab: C
     tuner.end()
 
 
-def test_what_a_result_lacks_is_said_with_it() -> None:
+def test_a_result_ends_with_its_notes() -> None:
     saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0)
     result = TuningResult("watch", None, saved, 12.0, 30, "marks", notes=("another card",))
     assert result.text.endswith("; another card")
 
 
-def test_a_model_that_is_none_is_told_before_anything_runs(lab: Callable[..., Lab]) -> None:
+def test_a_model_of_the_wrong_type_is_refused_before_anything_runs(lab: Callable[..., Lab]) -> None:
     here = lab()
     with pytest.raises(UsageError, match="no model"):
         here.tuner(model=7)
@@ -1120,7 +1120,7 @@ def test_a_gpu_is_tuned_by_one_at_a_time(lab: Callable[..., Lab]) -> None:
 @pytest.mark.parametrize(
     "options", [{"over": "fans"}, {"search": "guess"}, {"progress": 5}, {"model": 7}]
 )
-def test_bad_options_of_a_script_are_told_at_once(options: dict[str, Any]) -> None:
+def test_bad_options_of_a_script_are_refused_immediately(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         workbench.tune(**options)
 
@@ -1129,7 +1129,7 @@ def test_a_bound_may_be_any_number() -> None:
     assert check_slowdown(np.float32(0.25)) == 0.25  # type: ignore[arg-type]
 
 
-def test_a_job_that_was_made_worse_is_said_to_be() -> None:
+def test_a_job_that_uses_more_energy_is_reported_so() -> None:
     saved = Saved(-1200.0, 300.0, -0.12, 0.03, 0.021, 0.004, 240.0)
     text = TuningResult("watch", None, saved, 12.0, 30, "marks").text
     assert text.startswith("spent 12.0 ± 3.0 %")
@@ -1151,7 +1151,7 @@ def test_a_long_stretch_takes_little_memory() -> None:
     assert most < 150e6
 
 
-def test_a_share_of_a_part_of_the_job_is_said_to_be_that() -> None:
+def test_a_share_of_only_a_part_of_the_job_is_marked() -> None:
     saved = Saved(1200.0, 300.0, 0.12, 0.03, 0.021, 0.004, 240.0, time_s=40.0)
     most, whole = (
         TuningResult("watch", None, saved, 12.0, 30, "marks", elapsed_s=elapsed_s).text for elapsed_s in (100.0, 45.0)
@@ -1160,7 +1160,7 @@ def test_a_share_of_a_part_of_the_job_is_said_to_be_that() -> None:
     assert "counted" not in whole
 
 
-def test_what_was_best_for_another_job_is_not_held(lab: Callable[..., Lab]) -> None:
+def test_the_best_setting_of_another_job_is_not_held(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner(over="clocks")
     here.until(tuner, "watch")
@@ -1193,7 +1193,7 @@ def test_a_power_limit_is_suggested_for_a_running_job_at_the_default_limit_only(
 
 
 @pytest.mark.parametrize("source", ["a tuned run", "a sweep"])
-def test_the_next_run_of_a_job_starts_from_what_was_measured_before(
+def test_the_next_run_of_a_job_starts_from_earlier_measurements(
     lab: Callable[..., Lab], source: str
 ) -> None:
     made = []

@@ -1,7 +1,7 @@
-"""The machine under test as its child processes see it: what is true, what is set, and faults.
+"""The machine under test as its child processes see it: the true values, the settings and the faults.
 
 The driver is our simulator, or a library with the functions of a stand-in driver (`mock_truth_j`, ...), which
-`DRIVER_UNDER_TEST` names. With any other library nothing is known but what the driver reports.
+`DRIVER_UNDER_TEST` names. With any other library only the driver's reports are known.
 """
 
 from __future__ import annotations

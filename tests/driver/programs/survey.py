@@ -1,4 +1,4 @@
-"""What a user does with the GPUs of a machine, first to last, as one JSON object: list, measure, set, check."""
+"""A user's work with the GPUs of a machine as one JSON object: list, measure, set, check."""
 
 from __future__ import annotations
 
