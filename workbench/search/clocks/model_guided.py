@@ -34,10 +34,10 @@ UNUSUAL = "this card does not follow the usual curve"
 
 @dataclass(frozen=True, slots=True)
 class ModelGuidedParams:
-    """Tuned constants of `ModelGuided`; docs/validation/limits.md has the effect of each on generated cards.
+    """Tuned constants of `ModelGuided`.
 
     `worth`, `choose` and `probe` were chosen among three to five values each by `benchmarks.clocks
-    --only search` (docs/validation/clocks.md), `worth_later` and `error_later` by `--only online`, `most` and
+    --only search`, `worth_later` and `error_later` by `--only online`, `most` and
     `much` by `benchmarks.limits` on the generated cards of its `CHOSEN_ON`. The others were set manually.
     """
 

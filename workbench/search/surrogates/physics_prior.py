@@ -41,8 +41,8 @@ Array = np.ndarray
 class PhysicsPriorParams:
     """Tuned constants of the parameter sets.
 
-    `boosted` and `boost_depth` were chosen among a few values by `benchmarks.clocks --only search`
-    (docs/validation/clocks.md), the others manually.
+    `boosted` and `boost_depth` were chosen among a few values by `benchmarks.clocks --only search`, the
+    others manually.
     """
 
     sets: int = 1024

@@ -26,7 +26,7 @@ Size = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class PosteriorParams:
-    """Tuned constants of `condition`; `docs/validation/limits.md` and `frontier.md` have their effects."""
+    """Tuned constants of `condition`."""
 
     draws: int = 256
     # prior samples that the weights must leave; any value from 24 to 96 gives the same figures
