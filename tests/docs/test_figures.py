@@ -10,7 +10,7 @@ import pytest
 from tools import figures
 
 PAGES = [page for page in figures.pages() if figures.FIGURE.search(text := page.read_text()) or figures.TABLE.search(text)]
-SUBJECTS = [page for page in sorted(figures.FILE.parent.glob("*.md")) if page.stem != "house"]
+SUBJECTS = sorted(figures.FILE.parent.glob("*.md"))
 ORDER = ["Set-up", "Metrics", "Baselines", "Results", "Misses", "Threats to validity", "Data and command"]
 LEVELS = {"95 %", "99 %", "5 %"}  # of intervals, of a frontier's area, and the slowdown limit
 BY_HAND = re.compile(r"\d+(?:\.\d+)? %|\d+\.\d+")
