@@ -180,7 +180,8 @@ def tokens(windows: int) -> list[dict[str, Any]]:
             assert rate.low is not None
             assert rate.high is not None
             inside.append(rate.low <= done / each.truth_j <= rate.high)
-            parts.append((each.parts_within or {})["steady"])
+            if each.parts_within is not None:
+                parts.append(each.parts_within)
         rows.append({"card": card, "windows": len(inside), "tokens_covered": float(np.mean(inside)),
                      "phases_covered": float(np.mean(parts))})
     return rows

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # The budget of the product. What is added must fit into it, or replace something.
 LIMITS = {
     "entries": 25, "floors": 9, "circles": 0, "equal_class_names": 0, "lines_over_110": 0,
-    "code_tokens": 419_500, "constants": 454, "js_lines": 3_300,
+    "code_tokens": 417_600, "constants": 447, "js_lines": 3_300,
 }
 WIDTH = 110
 

@@ -24,7 +24,7 @@ LEAST_PAIRS = 5
 POWER = 0.9
 # Whoever looks after every pair and stops when the interval is narrow stops too soon, when the noise happens
 # to look small; a wider quantile, by this over the degrees of freedom, makes up for it. Chosen on normal
-# noise of 0.5 to 2 % with the thermal models of docs/validation/answers.md's first column.
+# noise of 0.5 to 2 % with the thermal models of `benchmarks.fixtures.thermal.CHOSEN_ON`.
 LOOKING = 0.7
 CONFOUNDED = 0.7  # share of the ways' variance that a term may explain
 TOO_WIDE = 10.0  # an interval up to so many times as much says nothing

@@ -251,7 +251,7 @@ def _unlike(levels: Array, spread: Array | float = 0.0) -> Array:
     return np.asarray(np.linalg.inv(own + CARDS**2 * (1.0 + np.outer(levels, levels))))
 
 
-class Alignment(NamedTuple):
+class AlignedGpus(NamedTuple):
     """The shapes of all GPUs as shifted ones of one of them."""
 
     shape: Shape
@@ -267,7 +267,7 @@ class Alignment(NamedTuple):
         return bool(self.ways[:, 2].any())
 
 
-def _align(fits: Sequence[Fits], shape: Shape | None) -> list[Alignment]:
+def _align(fits: Sequence[Fits], shape: Shape | None) -> list[AlignedGpus]:
     """The best alignment of all GPUs to a shape; none where the shape has no end of work."""
     if shape is None:
         return []
@@ -277,7 +277,7 @@ def _align(fits: Sequence[Fits], shape: Shape | None) -> list[Alignment]:
         gpus = _shifted(fits, shape, ways)
         # In doubt the work begins at the last rise before it.
         score = sum(gpu.score for gpu in gpus) - np.count_nonzero(ways[:, 2]) * math.log(fits[0].iterations)
-        found.append(Alignment(shape, rise, falls, ways, gpus, score))
+        found.append(AlignedGpus(shape, rise, falls, ways, gpus, score))
     best = sorted(found, key=lambda each: each.score)[:1]
     return [each._replace(score=sum(gpu.score for gpu in each.gpus)) for each in best]
 
@@ -299,7 +299,7 @@ def _shifted(fits: Sequence[Fits], shape: Shape, ways: Array) -> list[Shape]:
     return gpus
 
 
-def _with_waiting(fits: Sequence[Fits], aligned: Alignment, busy: Array) -> Alignment:
+def _with_waiting(fits: Sequence[Fits], aligned: AlignedGpus, busy: Array) -> AlignedGpus:
     """The same with arrivals that vary between iterations, and with a level of its own from each arrival
     until the last one. After that all GPUs exchange data. A waiting GPU needs at least its least power and at
     most that of the exchange.
@@ -341,7 +341,7 @@ def _with_waiting(fits: Sequence[Fits], aligned: Alignment, busy: Array) -> Alig
     late = np.column_stack([ways[:, :2], varies, ways[:, 2]])
     together = np.column_stack([ways[:, 1], varies, ways[:, 0] + ways[:, 2]])
 
-    def fitted(last_s: float, starts: Sequence[Array]) -> Alignment:
+    def fitted(last_s: float, starts: Sequence[Array]) -> AlignedGpus:
         inserted_s = [fall_s] * 3 + [last_s] * own
         edges_s = np.concatenate([shape.edges_s[:first], inserted_s, shape.edges_s[last + 1 :]])
         wider = Shape(edges_s, levels, shape.square, shape.score, mix, unlike=_unlike(levels, spread))
@@ -350,8 +350,8 @@ def _with_waiting(fits: Sequence[Fits], aligned: Alignment, busy: Array) -> Alig
                     shape.square / each.iterations)
             for each, start_s in zip(fits, starts, strict=True)
         ]
-        rise = aligned.rise + (2 + own - last + first) * (aligned.rise > last)
-        return Alignment(wider, rise, np.arange(first, first + 3), ways, gpus, sum(gpu.score for gpu in gpus))
+        rise, falls = aligned.rise + (2 + own - last + first) * (aligned.rise > last), np.arange(first, first + 3)
+        return AlignedGpus(wider, rise, falls, ways, gpus, sum(gpu.score for gpu in gpus))
 
     sizes_s = np.array([0.0, 0.01, 0.03]) * period_s
     last_s = float(ends_s[slow])
@@ -368,7 +368,7 @@ def _with_waiting(fits: Sequence[Fits], aligned: Alignment, busy: Array) -> Alig
     return best
 
 
-def _turned(aligned: Alignment, period_s: float) -> Alignment:
+def _turned(aligned: AlignedGpus, period_s: float) -> AlignedGpus:
     """The same, with the edges from the end of the work on before those that are in the same iteration."""
     first, count = int(aligned.falls[0]), len(aligned.shape.levels)
     order = np.roll(np.arange(count), -first)
@@ -380,7 +380,7 @@ def _turned(aligned: Alignment, period_s: float) -> Alignment:
     )
 
 
-def _pooled(fits: Sequence[Fits], aligned: Alignment) -> Fits:
+def _pooled(fits: Sequence[Fits], aligned: AlignedGpus) -> Fits:
     """All GPUs' readings as if they were one GPU's."""
     period_s, places_s = fits[0].period_s, fits[0].places_s
     edges_s = (aligned.shape.edges_s + np.array([[-period_s], [0.0], [period_s]])).ravel()
@@ -395,14 +395,14 @@ def _pooled(fits: Sequence[Fits], aligned: Alignment) -> Fits:
     return Fits(period_s, places_s, products / gpus, right / gpus, square, iterations)
 
 
-def alignments(fits: Sequence[Fits], busy: Array) -> list[Alignment]:
+def alignments(fits: Sequence[Fits], busy: Array) -> list[AlignedGpus]:
     """Alignments of all GPUs, the best first; none where power is flat.
 
     Args:
         fits: Of each GPU.
         busy: Share of the time in which each GPU executes kernels; NaN for unknown.
     """
-    found: list[Alignment] = []
+    found: list[AlignedGpus] = []
     shape = _own(fits[0])
     for _ in range(2):
         tried = _align(fits, shape)

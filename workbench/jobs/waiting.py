@@ -19,7 +19,7 @@ import polars as pl
 from ..records import THROTTLE_REASONS, throttle_names
 from .power_shape import (
     DELAY_S,
-    Alignment,
+    AlignedGpus,
     Array,
     Fits,
     IterationClock,
@@ -172,7 +172,7 @@ def _mean(trace: pl.DataFrame, column: str, ends_s: Array) -> float | None:
 
 
 def _result(
-    whole: JobWaiting, clock: IterationClock, readings: Sequence[PowerReadings], aligned: Alignment,
+    whole: JobWaiting, clock: IterationClock, readings: Sequence[PowerReadings], aligned: AlignedGpus,
     tried: Sequence[Sequence[_Arrival]], weights: Sequence[float], traces: Mapping[str, pl.DataFrame],
 ) -> JobWaiting:
     arrivals = tried[0]

@@ -29,8 +29,8 @@ from .estimators.undersampling import faster_s as faster_s_of
 
 # Tuned constants of `find_periods`.
 #
-# `MAIN_SURE` and `ROLE_SURE` were chosen on generated jobs of some families and scored on others
-# (docs/validation/periods.md). The rest were set manually.
+# `MAIN_SURE` and `ROLE_SURE` were chosen on generated jobs of some families and scored on others. The rest
+# were set manually.
 LEAST_READINGS = 20
 MAIN_SURE = 0.87  # confidence from which a period counts as real,
 FAR_SURE = 0.8  # the same for one so many times as long as the shortest visible period,

@@ -22,7 +22,7 @@ from .space import SettingSpace
 PooledLogs = tuple[float, float, float, float]  # ln time, ln energy, and the relative errors of both
 SAME_SD = 0.01  # relative, by which the same setting differs from run to run
 ELSEWHERE_SD = 0.05  # the same on another card, at equal settings relative to the highest
-AGREED, CONTRADICTED = 4.0, -2.0  # log odds that a curve is of this job (docs/validation/limits.md)
+AGREED, CONTRADICTED = 4.0, -2.0  # log odds that a curve is of this job
 OTHER_JOB = 0.3  # sd of ln time and energy between jobs, for each ln of clock or limit below the highest
 NEAR, NEAR_ELSEWHERE = 0.012, 0.04  # in ln clock or limit, within which two settings are one
 MOST_POINTS = 24  # of one curve

@@ -20,8 +20,8 @@ AT_DEFAULT = 0.99  # of the default limit; below it, a lower limit is already se
 def suggested_limit_w(limits_w: Collection[float], draw_w: float) -> float:
     """The power limit nearest to 0.875 times the geometric mean of the job's draw and the highest limit.
 
-    A model trained on three cards saved less than this rule on every card left out of its training. Of
-    164 measured trainings, one in four is more than 5 % slower there (docs/validation/limits.md).
+    A model trained on three cards saved less than this rule on every card left out of its training. The
+    suggested limit can be too slow: docs/validation/limits.md shows how often.
 
     Args:
         limits_w: Power limits that can be set.

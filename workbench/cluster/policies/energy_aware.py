@@ -15,7 +15,7 @@ from ..power import UNIT
 from ..ranking import Ranking
 from ..state import AWAKE, LEAVING, NEVER_S, RUNNING, STANDBY, Gpu, Gpus, Job, Node
 
-# Further tuned constants of `EnergyAwarePolicy`; figures: docs/validation/cluster.md.
+# Further tuned constants of `EnergyAwarePolicy`.
 
 # price of a second by which a job runs longer. From 75 to 250 W the energy of a run changes by 1 %; the
 # higher price keeps nodes under power limits from slowing jobs

@@ -36,8 +36,7 @@ PATIENCE = 1.5
 class EpochPrior:
     """Prior of epochs and their cost before any run.
 
-    Set manually on random seeds of `benchmarks.recurring` that are not scored; docs/validation/recurring.md
-    has the effect of the parts.
+    Set manually on random seeds of `benchmarks.recurring` that are not scored.
 
     Attributes:
         smooth_sd, length, single_sd: Deviations of log epochs, and of the log cost of an epoch, from the

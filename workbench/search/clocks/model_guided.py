@@ -31,10 +31,10 @@ VERIFY = "verifying the predicted best setting"
 UNUSUAL = "this card does not follow the usual curve"
 
 
-# Tuned constants of `ModelGuided`; docs/validation/limits.md has the effect of each on generated cards.
+# Tuned constants of `ModelGuided`.
 #
 # `WORTH`, `CHOOSE` and `PROBE` were chosen among three to five values each by `benchmarks.clocks
-# --only search` (docs/validation/clocks.md), `WORTH_LATER` and `ERROR_LATER` by `--only online`,
+# --only search`, `WORTH_LATER` and `ERROR_LATER` by `--only online`,
 # `MOST_TRIALS` and `MUCH` by `benchmarks.limits` on the generated cards of its `CHOSEN_ON`. The others were
 # set manually.
 HORIZON_S = 600.0  # remaining time of the job, if unknown

@@ -14,7 +14,7 @@ import numpy as np
 from ..earlier import PlacedCurve
 
 CONCENTRATION = 0.5  # of the mixtures: mostly one or two jobs
-MIXTURES = 64  # 64, 128 and 256 give the same figures (docs/validation/limits.md)
+MIXTURES = 64  # 64, 128 and 256 give the same figures
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ Array = np.ndarray
 
 # Tuned constants of the parameter sets.
 #
-# `BOOSTED_SHARE` and `BOOST_DEPTH` were chosen among a few values by `benchmarks.clocks --only search`
-# (docs/validation/clocks.md), the others manually.
+# `BOOSTED_SHARE` and `BOOST_DEPTH` were chosen among a few values by `benchmarks.clocks --only search`.
+# The others were set manually.
 PARAMETER_SETS = 1024
 # at which the equations are evaluated; between them log time and log power are straight in log clock
 GRID_CLOCKS = 40

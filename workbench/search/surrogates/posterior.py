@@ -23,7 +23,7 @@ from scipy.special import logsumexp
 Array = np.ndarray
 Size = tuple[float, float]
 
-# Tuned constants of `condition`; `docs/validation/limits.md` and `frontier.md` have their effects.
+# Tuned constants of `condition`.
 POSTERIOR_DRAWS = 256
 # prior samples that the weights must leave; any value from 24 to 96 gives the same figures
 LEAST_EFFECTIVE = 48.0
