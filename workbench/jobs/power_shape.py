@@ -350,7 +350,8 @@ def _with_waiting(fits: Sequence[Fits], aligned: AlignedGpus, busy: Array) -> Al
                     shape.square / each.iterations)
             for each, start_s in zip(fits, starts, strict=True)
         ]
-        rise, falls = aligned.rise + (2 + own - last + first) * (aligned.rise > last), np.arange(first, first + 3)
+        rise = aligned.rise + (2 + own - last + first) * (aligned.rise > last)
+        falls = np.arange(first, first + 3)
         return AlignedGpus(wider, rise, falls, ways, gpus, sum(gpu.score for gpu in gpus))
 
     sizes_s = np.array([0.0, 0.01, 0.03]) * period_s
