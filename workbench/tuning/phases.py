@@ -318,6 +318,9 @@ class Searching(JobPhase):
         except (GpuLost, NotPermitted, DeviceHeld):
             raise
         except DeviceError as error:
+            job.failures += 1
+            if job.failures >= 2 * PARAMS.tries and len(job.belief.measured()) < 2:
+                raise NotPermitted(f"no setting takes effect: {error}") from error
             job.belief.cannot(setting, str(error))
             job.log.note(f"{gpus.name(setting)} cannot be set: {error}")
             return self
