@@ -508,6 +508,19 @@ def test_a_limit_that_another_program_sets_is_left_alone(lab: Callable[..., Lab]
     assert here.device.setting().power_limit_w == 222.0
 
 
+def test_a_driver_that_accepts_no_setting_ends_the_search_early(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="power")
+    here.until(tuner, "search")
+    here.machine.inject("nvmlDeviceSetPowerManagementLimit", 2)  # invalid argument
+    here.train(tuner, 10)
+    assert tuner.state == "refused"
+    assert "no setting takes effect" in tuner.refused
+    assert sum("cannot be set" in text for _, text in tuner.log.events) == 5
+    tuner.end()
+    assert here.as_found
+
+
 # every state and every fault
 
 

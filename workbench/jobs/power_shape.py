@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # Standard deviations between the GPUs of a node: of static power and of the power of the same work, of a
 # single level of power (all in parts of the mean power), and of the delay of a sensor.
@@ -170,6 +170,7 @@ def _search(
     delay = noise / delay_s**2
 
     def tried(moved_s: Array) -> tuple[Array, Array, Array]:
+        # In place, so that the shifts that are chosen have a possible delay.
         moved_s[:, -1] = np.clip(moved_s[:, -1], -3 * delay_s, 3 * delay_s)
         edges_s = shape.edges_s + moved_s @ ways.T
         edges_s = np.minimum.accumulate(edges_s[:, ::-1], axis=-1)[:, ::-1]

@@ -38,7 +38,7 @@ def names_of(job: JobMeasurement) -> dict[str, GpuName]:
 
 def own_names(gpus: Iterable[GpuWait]) -> dict[str, GpuName]:
     """The names of the GPUs of one node by UUID."""
-    return {gpu.uuid: GpuName(*[f"GPU {gpu.index}"] * 2) for gpu in gpus}
+    return {gpu.uuid: GpuName(f"GPU {gpu.index}", f"GPU {gpu.index}") for gpu in gpus}
 
 
 def answer(waiting: JobWaiting, names: Mapping[str, GpuName]) -> str:
