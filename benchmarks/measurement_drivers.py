@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,41 @@ def windows_here(path: Path, seconds: float) -> list[dict[str, Any]]:
     mine = session.current()
     meter, zeus = mine.meter, _zeus(len(mine.meter.devices))
     numbers = [int(re.findall("[0-9a-f]{2}$", device.uuid)[0], 16) for device in meter.devices]
+    started_s: dict[int, float] = {}
+
+    def begin(number: int) -> None:
+        if zeus is not None:
+            zeus.begin_window(str(number), sync_execution=False)
+            started_s[number] = time.monotonic()
+
+    def end(number: int) -> dict[str, Any]:
+        end_s, by_gpu = time.monotonic(), None
+        if zeus is not None:
+            with suppress(Exception):  # whatever a failing driver makes of it
+                by_gpu = list(zeus.end_window(str(number), sync_execution=False).gpu_energy.values())
+        return {"zeus_s": (started_s.pop(number, 0.0), end_s), "zeus_j": by_gpu}
+
+    found = overlapping(meter, seconds, begin, end)
+    mine.close()
+    for window in found:
+        gpu, by_gpu = numbers[window["gpu"]], window["zeus_j"]
+        window["true_j"] = true_j(gpu, window["start_s"], window["end_s"])
+        window["zeus_j"] = by_gpu[window["gpu"]] if by_gpu else None
+        window["zeus_true_j"] = true_j(gpu, *window["zeus_s"]) if by_gpu else None
+    return found
+
+
+def overlapping(
+    meter: Any, seconds: float, begin: Callable[[int], None], end: Callable[[int], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Windows of each length at random moments, several open at a time: one row per window and GPU.
+
+    Args:
+        meter: Opens, closes and measures them.
+        seconds: For how long.
+        begin: Called where a window opens, with its number.
+        end: Called where it closes; what it returns is added to the row.
+    """
     rng, began_s, plan = random.Random(1), time.monotonic() + 0.3, []
     for length_s, at_once in LENGTHS_S.items():
         for _ in range(at_once):
@@ -173,35 +209,24 @@ def windows_here(path: Path, seconds: float) -> list[dict[str, Any]]:
         )
     )
     opened: dict[int, Any] = {}
+    others: dict[int, dict[str, Any]] = {}
     found: list[dict[str, Any]] = []
-    theirs: dict[int, tuple[float, float, list[float] | None]] = {}
     for at_s, number, what in events:
         time.sleep(max(0.0, at_s - time.monotonic()))
         if what == "open":
             opened[number] = meter.open(str(number), sync=False)
-            if zeus is not None:
-                zeus.begin_window(str(number), sync_execution=False)
-                theirs[number] = time.monotonic(), 0.0, None
+            begin(number)
         elif what == "close":
-            if zeus is not None:
-                end_s = time.monotonic()
-                by_gpu = None
-                with suppress(Exception):  # whatever a failing driver makes of it
-                    by_gpu = list(zeus.end_window(str(number), sync_execution=False).gpu_energy.values())
-                theirs[number] = theirs[number][0], end_s, by_gpu
+            others[number] = end(number)
             opened[number] = meter.close(opened[number], sync=False)
         else:
-            window = opened.pop(number)
-            start_s, end_s, by_gpu = theirs.pop(number, (0.0, 0.0, None))
+            window, other = opened.pop(number), others.pop(number)
             for place, gpu in enumerate(meter.measure(window, settle=False).gpus):
                 found.append({
-                    "length_s": plan[number][2], "source": gpu.source,
-                    "energy_j": gpu.energy_j, "half_j": gpu.energy_uncertainty_j,
-                    "true_j": true_j(numbers[place], window.start_s, window.end_s), "notes": list(gpu.notes),
-                    "zeus_j": by_gpu[place] if by_gpu else None,
-                    "zeus_true_j": true_j(numbers[place], start_s, end_s) if by_gpu else None,
+                    "gpu": place, "length_s": plan[number][2], "source": gpu.source,
+                    "start_s": window.start_s, "end_s": window.end_s, "energy_j": gpu.energy_j,
+                    "half_j": gpu.energy_uncertainty_j, "notes": list(gpu.notes), **other,
                 })
-    mine.close()
     return found
 
 

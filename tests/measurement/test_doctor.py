@@ -161,3 +161,23 @@ def test_a_report_hides_user_host_path_and_uuid(monkeypatch: pytest.MonkeyPatch,
     assert not re.search("mallory|node-17|1234abcd", masked)
     assert all(each in masked for each in ("[user]'s", "[host]", "[path]", "[uuid]", "(1/2 W/s, 3 W / 4 W)"))
     assert found["versions"]["Python"]
+
+
+def test_an_idle_gpu_at_a_high_clock_is_reported(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("A100", stepped=True)
+    device = workbench.open_device(0)
+    found = {each.what: each for each in doctor.gpu_findings(device, None, seconds=4.0)}["idle clocks"]
+    assert found.grade == PASS
+    assert re.fullmatch("SM 210 of 1410 MHz, 5[0-9] W", found.found)
+    machine.state.publish(0, machine.clock(), [], (100.0, 1410, 1593, 0.0, 0.0, 0))
+    found = {each.what: each for each in doctor.gpu_findings(device, None, seconds=4.0)}["idle clocks"]
+    assert found.grade == WARN
+    assert re.fullmatch("SM 1410 of 1410 MHz, 9[0-9] W", found.found)
+    assert "DCGM" in found.means
+
+
+def test_a_busy_gpu_has_no_finding_about_idle_clocks(simulated: Callable[..., Machine]) -> None:
+    machine = simulated("A100", stepped=True)
+    machine.state.publish(0, machine.clock(), [], (300.0, 1410, 1593, 1.0, 0.5, 0))
+    found = doctor.gpu_findings(workbench.open_device(0), None, seconds=4.0)
+    assert "idle clocks" not in {each.what for each in found}

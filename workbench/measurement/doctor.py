@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from ..device import driver
 from ..device.gpu import OpenGpu
@@ -40,6 +41,7 @@ LONGEST_S = 300.0  # of each check
 FEWEST = 20  # readings for a mean, calls for a median
 SLOW_MS = 1.0  # of one sample
 NEAR, FAR = 0.03, 0.10  # difference of counter and readings, as a share
+POLLERS = {"nv-hostengine", "dcgm-exporter", "dcgmi"}  # programs that may ask for DCGM's profiling metrics
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ def gpu_findings(
         rest_s = (from_s, device.clock())
         found.append(_refreshes(device, recorder, rest_s))
         found.append(_counter_over_readings(device, recorder, rest_s, "at rest"))
+        found += _idle_clocks(device, recorder.rows(device.uuid, *rest_s))
         if load is None:
             found.append(Finding(
                 INFO, "under load", "not checked: no training was run (it needs PyTorch with CUDA)",
@@ -318,6 +321,26 @@ def _is_busy(rows: np.ndarray) -> bool:
     """Whether a GPU that should be at rest computes; its power shows it where it reports no utilisation."""
     shares = [rows["utilisation"] - FAR, rows["power_w"] / rows["power_limit_w"] - 0.5]
     return len(rows) > 0 and bool(np.any(np.median(shares, axis=1) > 0))  # NaN is not
+
+
+def _idle_clocks(device: OpenGpu, rows: np.ndarray) -> list[Finding]:
+    """Whether a program keeps the clocks of an idle GPU high; nothing for a busy GPU, or without clocks.
+
+    DCGM's profiling metrics do: an idle A100 drew 100 W in place of 50 W (dcgm-exporter, issue 464).
+    """
+    highest_mhz = max((mhz for clocks in device.limits.sm_clocks_mhz.values() for mhz in clocks), default=0)
+    sm_mhz = float(np.median(rows["sm_clock_mhz"])) if len(rows) else math.nan
+    if not highest_mhz or math.isnan(sm_mhz) or _is_busy(rows):
+        return []
+    what, found = "idle clocks", f"SM {sm_mhz:.0f} of {highest_mhz} MHz, {np.median(rows['power_w']):.0f} W"
+    if sm_mhz <= highest_mhz / 2:
+        return [Finding(PASS, what, found, "no program keeps the idle GPU at a high clock")]
+    running = ", ".join(sorted({each.info["name"] for each in psutil.process_iter(["name"])} & POLLERS))
+    return [Finding(
+        WARN, what, found,
+        f"a program keeps the idle GPU at a high clock: DCGM's profiling metrics ({running or 'not seen'} "
+        "here) or an open CUDA context; its power is part of every measurement",
+    )]
 
 
 def _counter_over_readings(

@@ -43,7 +43,7 @@ class Answers:
         self._gpus: dict[int | None, int] = {}  # by NVML handle
         self._pids: dict[int, int] = {}
         self._series: dict[str, dict[str, Any]] = {}
-        self.head: dict[str, Any] = {"format": FORMAT}
+        self.head: dict[str, Any] = {"format": FORMAT, "begun_s": self._begun_s}
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:  # a simulated library is still known as one
