@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from ..device import driver
 from ..device.gpu import OpenGpu
@@ -41,7 +40,6 @@ LONGEST_S = 300.0  # of each check
 FEWEST = 20  # readings for a mean, calls for a median
 SLOW_MS = 1.0  # of one sample
 NEAR, FAR = 0.03, 0.10  # difference of counter and readings, as a share
-POLLERS = {"nv-hostengine", "dcgm-exporter", "dcgmi"}  # programs that may ask for DCGM's profiling metrics
 
 
 @dataclass(frozen=True)
@@ -335,11 +333,10 @@ def _idle_clocks(device: OpenGpu, rows: np.ndarray) -> list[Finding]:
     what, found = "idle clocks", f"SM {sm_mhz:.0f} of {highest_mhz} MHz, {np.median(rows['power_w']):.0f} W"
     if sm_mhz <= highest_mhz / 2:
         return [Finding(PASS, what, found, "no program keeps the idle GPU at a high clock")]
-    running = ", ".join(sorted({each.info["name"] for each in psutil.process_iter(["name"])} & POLLERS))
     return [Finding(
         WARN, what, found,
-        f"a program keeps the idle GPU at a high clock: DCGM's profiling metrics ({running or 'not seen'} "
-        "here) or an open CUDA context; its power is part of every measurement",
+        "a program keeps the idle GPU at a high clock, such as DCGM with profiling metrics or an open CUDA "
+        "context; this power is part of every measurement",
     )]
 
 
