@@ -15,12 +15,8 @@ import numpy as np
 from workbench.search.frontier import on_frontier
 
 
-def arguments(
-    description: str, argv: Sequence[str] | None = None, *, plots: Path | None = None
-) -> argparse.Namespace:
-    """`--data DIR`, `--json FILE`, `--quick`, as every benchmark takes them; `--plots DIR` where there is
-    a place for pictures.
-    """
+def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """`--data DIR`, `--json FILE`, `--quick`, as every benchmark takes them."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
         "--data",
@@ -31,14 +27,6 @@ def arguments(
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, for a first look")
-    if plots is not None:
-        parser.add_argument(
-            "--plots",
-            type=Path,
-            default=plots,
-            metavar="DIR",
-            help="where pictures go (default: %(default)s)",
-        )
     return parser.parse_args(argv)
 
 

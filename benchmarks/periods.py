@@ -1,10 +1,10 @@
 """Iteration periods: the detector and its peers on traces with known truth, on simulated jobs, and through
 the simulated GPU.
 
-    python -m benchmarks.periods [--data DIR] [--json FILE] [--plots DIR] [--quick]
+    python -m benchmarks.periods [--data DIR] [--json FILE] [--quick]
 
 `period_scores` defines the scores. Every detector gets time, power and utilisations, and no truth. About five
-minutes on one core; with `--quick` a sixth of the traces and a tenth of the rest, and no pictures.
+minutes on one core; with `--quick` a sixth of the traces and a tenth of the rest.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from benchmarks import period_live as live
 from benchmarks.common import arguments, finish, table
 from benchmarks.period_cases import Case, load_cases, published_answers, stratified
 from benchmarks.period_peers import detectors
-from benchmarks.period_plots import family_bars, reliability_plot
 from benchmarks.period_scores import CRASHED, Detector, guarded, score_cases, tell
 from benchmarks.tracking import measure_online_cost, time_to_sure
 from workbench.errors import UsageError
 from workbench.periods.detect import find_periods
 
 OURS = guarded(find_periods)
-PICTURES = Path(__file__).resolve().parents[1] / "docs" / "images"
 COLUMNS = (
     "iteration_exact",
     "level_exact",
@@ -63,7 +61,7 @@ MIXED, APERIODIC, NESTED, ONLINE_S, GRAMMAR, LIVE = 2000, 1000, 22, 600.0, 600, 
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    options = arguments(__doc__ or "", argv, plots=PICTURES)
+    options = arguments(__doc__ or "", argv)
     quick = options.quick
     result: dict[str, Any] = {"quick": quick, "summary": {}}
     cases: list[Case] = []
@@ -88,8 +86,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         "\nLimits\n\n"
         + table(("what", "measured", "limit", "kept"), [list(row.values()) for row in result["limits"]])
     )
-    if not quick:
-        pictures(result, options.plots)
     finish(_plain(result), options.json)
 
 
@@ -356,33 +352,6 @@ def limits(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         dict(zip(("what", "value", "limit", "kept"), row, strict=True)) for row in told if row[1] is not None
     ]
-
-
-def pictures(result: Mapping[str, Any], directory: Path) -> None:
-    """Write the reliability plot and the bars by family."""
-    directory.mkdir(parents=True, exist_ok=True)
-    found = result["generated"]["calibration"]
-    drawn = {
-        "period-reliability.svg": reliability_plot(
-            found["iteration"]["bins"], found["iteration"]["expected_calibration_error"], found["cases"]
-        )
-    }
-    if "details" in result:
-        details = result["details"]
-        counts = {
-            name: group["observable"]
-            for name, group in details["ours"]["families"].items()
-            if group["observable"]
-        }
-        shown = [name for name in ("ours", "gpoeo", "fft", "nsdf", "yin") if name in details]
-        shares = {
-            name: {key: group["iteration_exact"] for key, group in details[name]["families"].items()}
-            for name in shown
-        }
-        drawn["period-families.svg"] = family_bars(shares, counts)
-    for name, text in drawn.items():
-        (directory / name).write_text(text, encoding="utf-8")
-    print(f"\npictures in {directory}: {', '.join(drawn)}")
 
 
 def _everyone(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:

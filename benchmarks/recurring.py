@@ -1,7 +1,7 @@
 """Recurring jobs on Zeus' published traces: cost of the search for the batch size and the power limit, and
 its saving.
 
-    python -m benchmarks.recurring [--data DIR] [--json FILE] [--plots DIR] [--quick] [--seeds N] [--gp-seeds
+    python -m benchmarks.recurring [--data DIR] [--json FILE] [--quick] [--seeds N] [--gp-seeds
         N] [--only NAME ...]
                                    [--jobs N] [--generator NAME] [--generator-seed N] [--workers N]
 
@@ -30,7 +30,6 @@ from workbench.search.batch_size.zeus import DefaultBatchSize, ZeusPolicy
 from workbench.search.objective import ZeusCost
 
 from .common import data_directory, finish, table
-from .recurring_plots import draw
 from .replay import Bill, Job, load, replay, zeus_cost
 from .replay_contestants import Default, GridSearch, OptunaPeer, ZeusOwn
 from .replay_random import GENERATORS, compare, generated, generator, safe_over_default
@@ -280,7 +279,6 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--generator-seed", type=int, default=0, metavar="N", help="other jobs of it")
     parser.add_argument("--only", nargs="*", help="these contestants only")
     parser.add_argument("--workers", type=int, default=1, help="processes (default: %(default)s)")
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the curves of cumulative cost there")
     options = parser.parse_args(argv)
     seeds = 3 if options.quick else options.seeds
     jobs = load(options.data)
@@ -351,8 +349,6 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     if pool:
         pool.shutdown()
     finish(result, options.json)
-    if options.plots:
-        draw(result["curves"], options.plots)
     return result
 
 

@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 
 from benchmarks.recurring import curve, score
-from benchmarks.recurring_plots import curves_plot
 from benchmarks.replay import Job, load, replay, zeus_cost
 from benchmarks.replay_contestants import Default, GridSearch
 from workbench.search.batch_size.knowledge_gradient import KnowledgeGradient
@@ -128,7 +127,7 @@ def test_costs_without_luck_are_what_a_configuration_is_expected_to_cost(jobs: d
 
 
 
-def test_the_curve_of_a_policy_ends_at_its_regret_and_is_drawn(jobs: dict[str, Job]) -> None:
+def test_the_curve_of_a_policy_ends_at_its_regret(jobs: dict[str, Job]) -> None:
     job = jobs["imagenet p100"]
     objective = zeus_cost(job, 0.5)
     bills = [replay(Default(), job, objective, seed, job.horizon) for seed in range(2)]
@@ -137,7 +136,3 @@ def test_the_curve_of_a_policy_ends_at_its_regret_and_is_drawn(jobs: dict[str, J
     assert (values[-1] - 1) * job.horizon == pytest.approx(
         score(job, objective, bills)["regret_runs"], abs=0.01
     )
-    picture = curves_plot({"ours": {job.name: values}, "Zeus": {job.name: values}})
-    assert picture.count('<path d="M') >= 4  # two curves and two keys, also the grid
-    assert job.name in picture
-    assert len(picture) < 20_000
