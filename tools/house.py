@@ -3,7 +3,7 @@
 Counts entries of `workbench/`, floors (the longest path of imports from room to room), circles among modules
 (imports inside functions and for type checkers count too), the largest class with its own bases, class names
 that exist twice, the longest functions, code tokens, constants, and lines. Exits with 1 where one is beyond
-its limit.
+its limit: `LIMITS`, and `../shared/house_limits.json` where that file is present.
 
 Code tokens are the measure of size: packing more code into a line does not lower them. Comments, docstrings,
 indentation and line ends do not count. A constant is a module's named number, or a number in the default of a
@@ -24,11 +24,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-# The budget of the product. What is added must fit into it, or replace something.
+# The budget of the product, as measured last: a change that adds code removes as much elsewhere. A change that
+# removes code lowers the limits.
 LIMITS = {
-    "entries": 25, "floors": 9, "circles": 0, "equal_class_names": 0, "lines_over_110": 0,
-    "code_tokens": 417_600, "constants": 447, "js_lines": 3_300,
+    "entries": 25, "floors": 8, "circles": 0, "equal_class_names": 0, "lines_over_110": 0,
+    "code_tokens": 417_560, "constants": 447, "js_lines": 2_952,
 }
+SHARED_LIMITS = ROOT.parent / "shared" / "house_limits.json"
 WIDTH = 110
 
 # Which rooms a room may import. Ground files are for all; a room may use what its rooms may use.
@@ -334,15 +336,29 @@ def facts() -> dict[str, int | str | list[str]]:
     }
 
 
+def shared_limits() -> dict[str, int]:
+    """The limits that several checkouts share; empty without their file."""
+    return dict(json.loads(SHARED_LIMITS.read_text(encoding="utf-8"))) if SHARED_LIMITS.is_file() else {}
+
+
+def exceeded(found: Mapping[str, object]) -> list[str]:
+    """One sentence per count that is above its limit, the lower one of `LIMITS` and the shared limits."""
+    shared = shared_limits()
+    limits = {name: min(LIMITS.get(name, limit), limit) for name, limit in shared.items()}
+    return [
+        f"{name}: {found[name]} is above the limit of {limit}: remove as much elsewhere"
+        for name, limit in {**LIMITS, **limits}.items() if int(str(found[name])) > limit
+    ]
+
+
 def main() -> int:
     found = facts()
     print(json.dumps(found))
     for circle in circles():
         print("circle:", " ".join(circle))
     print(*upward(), sep="\n", end="\n" if upward() else "")
-    beyond = {name: limit for name, limit in LIMITS.items() if int(str(found[name])) > limit}
-    for name, limit in beyond.items():
-        print(f"{name}: {found[name]}, at most {limit}")
+    beyond = exceeded(found)
+    print(*beyond, sep="\n", end="\n" if beyond else "")
     return bool(beyond)
 
 
