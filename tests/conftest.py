@@ -18,6 +18,9 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["POLARS_MAX_THREADS"] = "2"
 
+# A grammar of IRIs that jsonschema compiles for 3 s in each process that imports nbformat. No test needs it.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
 import hypothesis
 import pynvml
 import pytest

@@ -583,7 +583,8 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield named
         return
     pytest.importorskip("psycopg", reason="psycopg is not installed, PostgreSQL's driver")
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))  # Debian keeps its tools out of the path
+    # Debian keeps its tools out of the path.
+    found = sorted(Path(os.environ.get("WORKBENCH_POSTGRES_TOOLS", "/usr/lib/postgresql")).glob("*/bin"))
     if not found and (tool := shutil.which("initdb")):
         found = [Path(tool).resolve().parent]
     if not found:
