@@ -18,9 +18,6 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["POLARS_MAX_THREADS"] = "2"
 
-# A grammar of IRIs that jsonschema compiles for 3 s in each process that imports nbformat. No test needs it.
-sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
-
 import hypothesis
 import pynvml
 import pytest
@@ -33,6 +30,9 @@ from workbench.simulation.machine import Machine
 from workbench.simulation.state import SEGMENT
 
 sys.path.insert(0, str(Path(__file__).parent / "fixtures" / "nvml"))
+
+# A grammar of IRIs that jsonschema compiles for 3 s in each process that imports nbformat. No test needs it.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # How long an example takes says something of the machine, and nothing of the code.
 hypothesis.settings.register_profile("anywhere", deadline=None)

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-# The budget of the product, as measured last: a change that adds code removes as much elsewhere. A change that
-# removes code lowers the limits.
+# The budget of the product, as measured last: a change that adds code removes as much elsewhere, and a change
+# that removes code lowers the limits.
 LIMITS = {
     "entries": 25, "floors": 8, "circles": 0, "equal_class_names": 0, "lines_over_110": 0,
     "code_tokens": 417_560, "constants": 447, "js_lines": 2_952,
