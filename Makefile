@@ -15,8 +15,8 @@ RUN_PYTEST = $(BIN)/python -m compileall -q -j 2 workbench kernels_ext benchmark
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 # Node lints, tests and bundles the views' JavaScript; where it is missing all else goes on without.
-NPM := $(shell PATH="$(CURDIR)/$(BIN):$$PATH" command -v npm)
-IN_JS = cd tools/js && PATH="$(CURDIR)/$(BIN):$$PATH"
+NPM := $(shell PATH="$(abspath $(BIN)):$$PATH" command -v npm)
+IN_JS = cd tools/js && PATH="$(abspath $(BIN)):$$PATH"
 NO_NODE = @echo "JavaScript is left out: Node and npm are not here"
 
 .PHONY: lab test test-all test-environments lint bundle house docs tutorials package benchmarks lock clean
@@ -33,7 +33,7 @@ test-all: SELECTED = tests workbench benchmarks/tests
 
 # `make test` in a fresh clone, without npm, without Chromium, without PostgreSQL, and with all of them.
 test-environments:
-	$(PYTHON) tools/test_environments.py
+	$(PYTHON) -m tools.environments
 
 lint: $(VENV)/.installed-$(EXTRAS) $(if $(NPM),tools/js/node_modules)
 	$(BIN)/ruff check .
