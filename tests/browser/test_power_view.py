@@ -227,7 +227,7 @@ def test_a_view_of_a_restarted_kernel_is_not_running(notebook: Make) -> None:
     made.page.evaluate(
         "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }"
     )
-    after = made.until("it.state === 'not running'", timeout_s=5.0)
+    after = made.until("it.state === 'not running'")
     assert after["disabled"]
 
 
