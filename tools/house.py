@@ -83,6 +83,12 @@ def tree(path: Path) -> ast.Module:
 
 
 @cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of a file's tree."""
+    return tuple(ast.walk(tree(path)))
+
+
+@cache
 def modules() -> frozenset[str]:
     return frozenset(module_name(path) for path in files())
 
@@ -107,6 +113,8 @@ def _imports(path: Path) -> Iterator[Import]:
                 base = ".".join([*stem, *([child.module] if child.module else [])])
                 for alias in child.names:
                     yield Import(path, mine, f"{base}.{alias.name}", child.lineno, at_load)
+            if isinstance(child, ast.expr):
+                continue  # no expression holds an import
             lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) or (
                 isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
             )
@@ -218,7 +226,7 @@ def classes() -> tuple[Counter[str], str, int]:
     bases: dict[str, list[str]] = {}
     size: dict[str, int] = {}
     for path in files():
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 count[node.name] += 1
                 bases[node.name] = [
@@ -271,7 +279,7 @@ def tokens(path: Path) -> int:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
         (node.body[0].lineno, node.body[0].col_offset)
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None
     }
     with path.open("rb") as file:
@@ -302,7 +310,7 @@ def longest_functions(count: int = 3) -> list[str]:
     found = [
         ((node.end_lineno or node.lineno) - node.lineno + 1, f"{path.relative_to(ROOT)}:{node.lineno}")
         for path in files()
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     return [f"{where} ({lines})" for lines, where in sorted(found, reverse=True)[:count]]
