@@ -88,18 +88,10 @@ def test_a_blocking_cell_is_shown_stopped_and_stays_with_its_result(notebook: Ma
 def test_the_limit_slider_lowers_the_power_while_the_cell_runs(notebook: Make) -> None:
     made = started(notebook, "train()")
     before = made.until("!it.disabled && it.limit[0] === 250")
-    slider = made.page.locator(".workbench-limit")
-    slider.scroll_into_view_if_needed()
-    box = slider.bounding_box()
-    assert box is not None
-    y = box["y"] + box["height"] / 2
-    made.page.mouse.move(box["x"] + box["width"] - 6, y)
-    made.page.mouse.down()
-    for step in range(1, 11):
-        made.page.mouse.move(box["x"] + box["width"] * (1 - 0.07 * step), y)
-    made.page.mouse.up()
-    wanted = float(slider.input_value())
-    assert wanted < 160
+    # Not dragged: a live view may move between a look at its place and a click there.
+    made.page.locator(".workbench-limit").fill("150")
+    wanted = float(made.page.locator(".workbench-limit").input_value())
+    assert wanted == 150
     after = made.until(
         f"it.limit[0] === {wanted} && it.words === 'requested {wanted:.0f} W · {wanted:.0f} W active'"
     )
