@@ -11,7 +11,7 @@ WORKERS ?= 4
 # Further options of pytest, after our own: PYTEST="-k limits", PYTEST="-m slow" for the slow ones only.
 PYTEST ?=
 # Files are compiled once: each worker, and hundreds of processes that the tests start, import them.
-RUN_PYTEST = $(BIN)/python -m compileall -q -j 2 workbench kernels_ext benchmarks tools && \
+RUN_PYTEST = $(BIN)/python -m compileall -q -j 2 -x node_modules workbench kernels_ext benchmarks tools && \
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 # Node lints, tests and bundles the views' JavaScript; where it is missing all else goes on without.
