@@ -1,5 +1,5 @@
 # make lab    creates the environment, with nothing but the lab, and opens JupyterLab on the first notebook
-# make test   creates the environment and runs the tests, in parallel
+# make test   creates the environment and runs the tests, in parallel; `make test-all` adds slow tests and benchmarks' tests
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 EXTRAS ?= test
@@ -8,24 +8,32 @@ LAB ?=
 BIN = $(VENV)/bin
 # Much of the suite waits for processes and clocks: more workers than two cores.
 WORKERS ?= 4
-# Further options of pytest, after our own: PYTEST="-m slow", PYTEST="-m ''" for all of them, PYTEST="-k limits".
+# Further options of pytest, after our own: PYTEST="-k limits", PYTEST="-m slow" for the slow ones only.
 PYTEST ?=
-# Compiled files are kept, beside nobody's sources: hundreds of processes that the tests start import them.
-RUN_PYTEST = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
+# Files are compiled once: each worker, and hundreds of processes that the tests start, import them.
+RUN_PYTEST = $(BIN)/python -m compileall -q -j 2 -x node_modules workbench kernels_ext benchmarks tools && \
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 # Node lints, tests and bundles the views' JavaScript; where it is missing all else goes on without.
-NPM := $(shell PATH="$(CURDIR)/$(BIN):$$PATH" command -v npm)
-IN_JS = cd tools/js && PATH="$(CURDIR)/$(BIN):$$PATH"
+NPM := $(shell PATH="$(abspath $(BIN)):$$PATH" command -v npm)
+IN_JS = cd tools/js && PATH="$(abspath $(BIN)):$$PATH"
 NO_NODE = @echo "JavaScript is left out: Node and npm are not here"
 
-.PHONY: lab test lint bundle house docs tutorials package benchmarks benchmark-tests lock clean
+.PHONY: lab test test-all test-environments lint bundle house docs tutorials package benchmarks lock clean
 lab: $(VENV)/.installed-lab
 	$(BIN)/workbench lab $(LAB)
 
-test: $(VENV)/.installed-$(EXTRAS)
+# A browser test needs axe-core, which npm installs; where npm is missing it is skipped.
+test test-all: $(VENV)/.installed-$(EXTRAS) $(if $(NPM),tools/js/node_modules)
 	$(if $(NPM),$(IN_JS) npm test --silent,$(NO_NODE))
-	$(RUN_PYTEST) -m "not slow" $(PYTEST)
+	$(RUN_PYTEST) $(SELECTED) $(PYTEST)
+test: SELECTED = -m "not slow"
+# The slow tests too, and those of the benchmarks' code, which no user runs.
+test-all: SELECTED = tests workbench benchmarks/tests
+
+# `make test` in a fresh clone, without npm, without Chromium, without PostgreSQL, and with all of them.
+test-environments:
+	$(PYTHON) -m tools.environments
 
 lint: $(VENV)/.installed-$(EXTRAS) $(if $(NPM),tools/js/node_modules)
 	$(BIN)/ruff check .
@@ -49,11 +57,7 @@ docs: $(VENV)/.installed-docs
 tutorials: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/python -m tools.tutorials
 
-# Tests of the benchmarks' code, which no user runs.
-benchmark-tests: $(VENV)/.installed-$(EXTRAS)
-	$(RUN_PYTEST) -c pyproject.toml benchmarks/tests $(PYTEST)
-
-benchmarks: benchmark-tests
+benchmarks: $(VENV)/.installed-$(EXTRAS)
 	for name in measurement overhead simulator physics kills bad_inputs periods power_profile recurring limits clocks truth recordings frontier cluster sharing; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 # "lab" has nothing but what users have; any other name is an extra of pyproject.toml, or several, with commas.

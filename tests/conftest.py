@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -31,6 +32,9 @@ from workbench.simulation.state import SEGMENT
 
 sys.path.insert(0, str(Path(__file__).parent / "fixtures" / "nvml"))
 
+# A grammar of IRIs that jsonschema compiles for 3 s in each process that imports nbformat. No test needs it.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
 # How long an example takes says something of the machine, and nothing of the code.
 hypothesis.settings.register_profile("anywhere", deadline=None)
 hypothesis.settings.load_profile("anywhere")
@@ -44,7 +48,12 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers that run side by side keep locks and temporary files apart: GPUs of one seed have one UUID."""
+    """Workers that run side by side keep locks and temporary files apart: GPUs of one seed have one UUID.
+
+    A shell starts a job in the background with ignored interrupts, and every child process inherits that.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.environ.get("PYTEST_XDIST_WORKER"):
         own = os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="workbench-tests-")
         config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))

@@ -3,7 +3,7 @@
 Counts entries of `workbench/`, floors (the longest path of imports from room to room), circles among modules
 (imports inside functions and for type checkers count too), the largest class with its own bases, class names
 that exist twice, the longest functions, code tokens, constants, and lines. Exits with 1 where one is beyond
-its limit.
+its limit: `LIMITS`, and `../shared/house_limits.json` where that file is present.
 
 Code tokens are the measure of size: packing more code into a line does not lower them. Comments, docstrings,
 indentation and line ends do not count. A constant is a module's named number, or a number in the default of a
@@ -24,11 +24,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-# The budget of the product. What is added must fit into it, or replace something.
+# The budget of the product, as measured last: a change that adds code removes as much elsewhere, and a change
+# that removes code lowers the limits.
 LIMITS = {
-    "entries": 25, "floors": 9, "circles": 0, "equal_class_names": 0, "lines_over_110": 0,
-    "code_tokens": 417_600, "constants": 447, "js_lines": 3_300,
+    "entries": 25, "floors": 8, "circles": 0, "equal_class_names": 0, "lines_over_110": 0,
+    "code_tokens": 417_560, "constants": 447, "js_lines": 2_952,
 }
+SHARED_LIMITS = ROOT.parent / "shared" / "house_limits.json"
 WIDTH = 110
 
 # Which rooms a room may import. Ground files are for all; a room may use what its rooms may use.
@@ -81,6 +83,12 @@ def tree(path: Path) -> ast.Module:
 
 
 @cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of a file's tree."""
+    return tuple(ast.walk(tree(path)))
+
+
+@cache
 def modules() -> frozenset[str]:
     return frozenset(module_name(path) for path in files())
 
@@ -105,6 +113,8 @@ def _imports(path: Path) -> Iterator[Import]:
                 base = ".".join([*stem, *([child.module] if child.module else [])])
                 for alias in child.names:
                     yield Import(path, mine, f"{base}.{alias.name}", child.lineno, at_load)
+            if isinstance(child, ast.expr):
+                continue  # no expression holds an import
             lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) or (
                 isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
             )
@@ -216,7 +226,7 @@ def classes() -> tuple[Counter[str], str, int]:
     bases: dict[str, list[str]] = {}
     size: dict[str, int] = {}
     for path in files():
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 count[node.name] += 1
                 bases[node.name] = [
@@ -269,7 +279,7 @@ def tokens(path: Path) -> int:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
         (node.body[0].lineno, node.body[0].col_offset)
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None
     }
     with path.open("rb") as file:
@@ -300,7 +310,7 @@ def longest_functions(count: int = 3) -> list[str]:
     found = [
         ((node.end_lineno or node.lineno) - node.lineno + 1, f"{path.relative_to(ROOT)}:{node.lineno}")
         for path in files()
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     return [f"{where} ({lines})" for lines, where in sorted(found, reverse=True)[:count]]
@@ -334,15 +344,29 @@ def facts() -> dict[str, int | str | list[str]]:
     }
 
 
+def shared_limits() -> dict[str, int]:
+    """The limits that several checkouts share; empty without their file."""
+    return dict(json.loads(SHARED_LIMITS.read_text(encoding="utf-8"))) if SHARED_LIMITS.is_file() else {}
+
+
+def exceeded(found: Mapping[str, object]) -> list[str]:
+    """One sentence per count that is above its limit, the lower one of `LIMITS` and the shared limits."""
+    shared = shared_limits()
+    limits = {name: min(LIMITS.get(name, limit), limit) for name, limit in shared.items()}
+    return [
+        f"{name}: {found[name]} is above the limit of {limit}: remove as much elsewhere"
+        for name, limit in {**LIMITS, **limits}.items() if int(str(found[name])) > limit
+    ]
+
+
 def main() -> int:
     found = facts()
     print(json.dumps(found))
     for circle in circles():
         print("circle:", " ".join(circle))
     print(*upward(), sep="\n", end="\n" if upward() else "")
-    beyond = {name: limit for name, limit in LIMITS.items() if int(str(found[name])) > limit}
-    for name, limit in beyond.items():
-        print(f"{name}: {found[name]}, at most {limit}")
+    beyond = exceeded(found)
+    print(*beyond, sep="\n", end="\n" if beyond else "")
     return bool(beyond)
 
 

@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, JSHandle, Page, Playwright, TimeoutErro
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 # A wait ends with what it waits for: only a test that fails waits so long, or one on a machine that is busy.
-PATIENCE_S = 180.0
+PATIENCE_S = 400.0
 LIGHT = "JupyterLab Light"
 FLAGS = (
     "--no-sandbox",

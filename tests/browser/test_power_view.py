@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
-from lab import Notebook
+from lab import PATIENCE_S, Notebook
 
 from workbench.panels._core.live import bokeh_js
 
@@ -37,8 +38,9 @@ def train():
         for batch in TrainingJob("imagenet", iterations=100_000):
             if os.path.exists("enough"):
                 break
-            with open("status.json", "w") as file:
+            with open("status.new", "w") as file:
                 json.dump({"iteration": batch.iteration, "limit_w": gpus[0].setting().power_limit_w}, file)
+            os.replace("status.new", "status.json")  # a test never reads half of it
         outcome = "ok"
     finally:
         view.finish(f"caption: {outcome}")
@@ -86,18 +88,10 @@ def test_a_blocking_cell_is_shown_stopped_and_stays_with_its_result(notebook: Ma
 def test_the_limit_slider_lowers_the_power_while_the_cell_runs(notebook: Make) -> None:
     made = started(notebook, "train()")
     before = made.until("!it.disabled && it.limit[0] === 250")
-    slider = made.page.locator(".workbench-limit")
-    slider.scroll_into_view_if_needed()
-    box = slider.bounding_box()
-    assert box is not None
-    y = box["y"] + box["height"] / 2
-    made.page.mouse.move(box["x"] + box["width"] - 6, y)
-    made.page.mouse.down()
-    for step in range(1, 11):
-        made.page.mouse.move(box["x"] + box["width"] * (1 - 0.07 * step), y)
-    made.page.mouse.up()
-    wanted = float(slider.input_value())
-    assert wanted < 160
+    # Not dragged: a live view may move between a look at its place and a click there.
+    made.page.locator(".workbench-limit").fill("150")
+    wanted = float(made.page.locator(".workbench-limit").input_value())
+    assert wanted == 150
     after = made.until(
         f"it.limit[0] === {wanted} && it.words === 'requested {wanted:.0f} W · {wanted:.0f} W active'"
     )
@@ -106,13 +100,15 @@ def test_the_limit_slider_lowers_the_power_while_the_cell_runs(notebook: Make) -
         """time => {
             const { series } = [...document.querySelectorAll('.workbench-panel')].at(-1).workbench;
             const [times, power] = [series[0].columns[0], series[0].columns[1]];
-            const late = power.filter((_, row) => times[row] > time + 0.5);
-            return late.length > 50 && Math.max(...late) < %f;
-        }""" % (1.1 * wanted), 20, changed_s,
+            const late = power.filter((_, row) => times[row] > time).slice(-50);
+            return late.length === 50 && Math.max(...late) < %f;
+        }""" % (1.1 * wanted), argument=changed_s,
     )
     assert before["limit"] == [250]
-    status = json.loads((made.lab.notebooks / "status.json").read_text())
-    assert status["limit_w"] == wanted  # as the busy kernel sees it
+    until_s = time.monotonic() + PATIENCE_S  # the busy kernel sees the limit with its next iteration
+    while (limit_w := json.loads((made.lab.notebooks / "status.json").read_text())["limit_w"]) != wanted:
+        assert time.monotonic() < until_s, limit_w
+        time.sleep(0.1)
     assert made.count(1) is None
     made.page.locator(".workbench-stop").click()
     made.finish(1)
@@ -223,7 +219,7 @@ def test_a_view_of_a_restarted_kernel_is_not_running(notebook: Make) -> None:
     made.page.evaluate(
         "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }"
     )
-    after = made.until("it.state === 'not running'", timeout_s=5.0)
+    after = made.until("it.state === 'not running'")
     assert after["disabled"]
 
 

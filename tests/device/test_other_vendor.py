@@ -38,9 +38,10 @@ def _busy(seconds: float) -> None:
 def test_energy_is_measured_by_a_sampling_process_with_the_same_driver(card: session.Session) -> None:
     window = card.meter.open("work")
     _busy(0.3)
-    gpu = card.meter.measure(card.meter.close(window)).gpus[0]
+    window = card.meter.close(window)
+    gpu = card.meter.measure(window).gpus[0]
     assert (gpu.uuid, gpu.name, gpu.source) == ("board_00a1.1", "Other X1", "counter")
-    assert gpu.energy_j == pytest.approx(150.0 * 0.3, rel=0.05)
+    assert gpu.energy_j == pytest.approx(150.0 * ((window.end_s or 0.0) - window.start_s), rel=0.05)
     assert gpu.energy_uncertainty_j is not None
     assert gpu.mean_power_w == pytest.approx(150.0, rel=0.05)
 

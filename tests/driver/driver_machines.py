@@ -39,10 +39,10 @@ class Machine:
     library: Path | None = None
     children: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def run(self, program: str, *arguments: str, timeout_s: float = 60.0, **environment: str) -> Any:
+    def run(self, program: str, *arguments: str, **environment: str) -> Any:
         """The JSON in the last line of a program's output."""
         child = self.start(program, *arguments, **environment)
-        out, error = child.communicate(timeout=timeout_s)
+        out, error = child.communicate(timeout=300.0)
         assert child.returncode == 0, f"{program} ended with {child.returncode}\n{error[-4000:]}\n{out[-2000:]}"
         return json.loads(out.splitlines()[-1])
 

@@ -31,6 +31,8 @@ MACHINES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "limits clamped": ("570", {"gpus": [{"model": "A100", **STEADY, "limit_clamp": 1, "limit_quantum_mw": 1000}]}, {}),
     "a cap below": ("570", {"gpus": [{"model": "H100", **STEADY, "bmc_cap_w": 500}]}, {}),
 }
+# Cards that differ from the others in numbers only.
+SLOW = {"A100, R470", "V100", "T4", "GTX 1080 Ti", "A40", "RTX 3090", "GH200"}
 SIMULATED = {"A100": {}, "P100": {"source": "integrated"}, "H100,A40,V100": {"count": 3}}
 
 
@@ -80,7 +82,9 @@ def test_a_simulated_machine(made: list[Machine], tmp_path: Path, cards: str) ->
 
 
 @needs_stand_in()
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in MACHINES
+])
 def test_a_machine_of_the_driver_under_test(made: list[Machine], tmp_path: Path, name: str) -> None:
     version, config, expected = MACHINES[name]
     made.append(stand_in(tmp_path, version, config))

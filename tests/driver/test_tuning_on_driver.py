@@ -37,7 +37,7 @@ SOME = MACHINES if os.environ.get("WORKBENCH_ALL_MACHINES") else ("A100, R470", 
 @pytest.mark.parametrize("name", SOME)
 def test_a_training_is_tuned_and_the_gpu_is_as_found(made: list[Machine], tmp_path: Path, name: str) -> None:
     made.append(stand_in(tmp_path, *MACHINES[name]))
-    found = made[0].run("tune.py", "100", timeout_s=150)
+    found = made[0].run("tune.py", "100")
     assert found["state"] in ("hold", "watch"), found
     assert found["lowest_w"] < found["before"]["limit_w"]
     assert as_found(found), found
@@ -51,7 +51,7 @@ def test_where_nothing_can_be_set_the_training_goes_on_untuned(
     made: list[Machine], tmp_path: Path, knobs: dict[str, Any]
 ) -> None:
     made.append(stand_in(tmp_path, "570", {"gpus": [{"model": "A100"}], **knobs}))
-    found = made[0].run("tune.py", "60", timeout_s=90)
+    found = made[0].run("tune.py", "60")
     assert found["state"] == "refused", found
     assert found["text"]
     assert as_found(found), found

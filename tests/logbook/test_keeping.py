@@ -71,7 +71,7 @@ workbench.simulate("V100")
 with workbench.measure("only"):
     pass
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=50)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=240)
     assert Store().log()["label"].to_list() == ["only"]
 
 
@@ -95,7 +95,7 @@ for label in ("before", "after"):
     process.join()
     import polars
 """
-    message = subprocess.run([sys.executable, "-c", script], check=True, timeout=50, capture_output=True, text=True).stdout
+    message = subprocess.run([sys.executable, "-c", script], check=True, timeout=240, capture_output=True, text=True).stdout
     assert Store().log()["label"].to_list() == ["before"]
     assert "in the log" not in message.splitlines()[0]
     assert "in the log" in message.splitlines()[1]
@@ -131,9 +131,9 @@ def test_a_reader_waits_for_earlier_writes_but_not_for_an_empty_queue() -> None:
         time.sleep(0.2)
         writer.put(lambda: done.append("mine"))
         from_s = time.monotonic()
-        writer.flush(20.0)
+        writer.flush(60.0)
         assert done == ["mine"]
-        assert time.monotonic() - from_s < 5.0
+        assert time.monotonic() - from_s < 30.0
     finally:
         stop.set()
         feeding.join()
@@ -148,18 +148,18 @@ def test_who_writes_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) ->
 
     def write() -> None:
         writer.put(lambda: done.append("after"))
-        writer.flush(30.0)
+        writer.flush(120.0)
         done.append("write")
 
     from_s = time.monotonic()
     writer.put(write)
-    writer.flush(30.0)
+    writer.flush(120.0)
     with monkeypatch.context() as ending:
         ending.setattr(threading.Thread, "start", refused)
         writer.put(write)  # in place
-    writer.flush(30.0)
+    writer.flush(120.0)
     assert done == ["write", "after"] * 2
-    assert time.monotonic() - from_s < 5.0
+    assert time.monotonic() - from_s < 60.0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -342,9 +342,9 @@ def test_progress_and_results_come_while_it_runs() -> None:
     browser = Browser(panel)
     panel.begin()
     assert panel.comparison.runs is not None
-    assert panel.comparison.runs.wait(60)
+    assert panel.comparison.runs.wait(240)
     content: dict[str, Any] = {}
-    end_s = time.monotonic() + 30
+    end_s = time.monotonic() + 240
     while len(content.get("drawn", {"lines": ()})["lines"]) < 3:  # the panel's own thread may publish it, too
         assert time.monotonic() < end_s
         news = later(panel)
@@ -367,7 +367,7 @@ def test_a_moved_slider_makes_results_stale_or_runs_again_on_each_change() -> No
     ask(panel, "each change", on=True)
     ask(panel, "set", settings={"max_jobs": 1, "sleep_after_s": "never"})
     assert panel.comparison.runs is not None
-    panel.comparison.runs.wait(60)
+    panel.comparison.runs.wait(240)
     assert not panel.comparison.stale
     assert panel.results.filter(pl.col("policy") == "eaco")["energy_kwh"][0] > before
     assert panel.comparison.scenario.sleep_after_s == math.inf
@@ -404,7 +404,7 @@ def test_an_interrupt_of_the_cell_ends_the_runs(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(KeyboardInterrupt):
         panel.run()
     monkeypatch.undo()
-    assert runs.wait(60)
+    assert runs.wait(240)
     assert panel.comparison.state == "cancelled"
     assert "cancelled: 0 of 3 runs" in panel.summary()
     panel.end()

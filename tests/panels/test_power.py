@@ -313,7 +313,7 @@ def test_a_limit_that_is_being_set_is_waited_for(make: Make) -> None:
 
     def change(uuid: str, watts: float) -> float:
         began.set()
-        go_on.wait(5.0)
+        go_on.wait(60.0)
         return watts
 
     view, _ = make(set_power_limit=change)
@@ -321,13 +321,13 @@ def test_a_limit_that_is_being_set_is_waited_for(make: Make) -> None:
     setter = threading.Thread(target=view.receive, args=(message,))
     ender = threading.Thread(target=view.refuse_limits)
     setter.start()
-    assert began.wait(5.0)
+    assert began.wait(60.0)
     ender.start()
     ender.join(0.1)
     assert ender.is_alive()  # or it would be put back before it is set
     go_on.set()
-    ender.join(5.0)
-    setter.join(5.0)
+    ender.join(60.0)
+    setter.join(60.0)
     assert not ender.is_alive()
 
 

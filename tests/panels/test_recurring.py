@@ -351,18 +351,18 @@ def test_one_row_of_recurrences_at_a_time_and_not_too_many(study: JobStudy) -> N
 
     def run(given: JobStudy) -> None:
         began.set()
-        may_end.wait(10)
+        may_end.wait(60)
         finish(given)
 
     panel, before = recurring(study, run), set(threading.enumerate())
     panel.on_message("run", {"count": 1})
-    assert began.wait(10)
+    assert began.wait(60)
     with pytest.raises(UsageError, match="already running"):
         panel.on_message("run", {"count": 1})
     ask(panel, "eta", eta=0.8)  # answered meanwhile
     may_end.set()
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+        thread.join(60)
     with pytest.raises(UsageError, match="0 recurrences"):
         panel.run(0)
 

@@ -81,10 +81,10 @@ def test_the_picture_is_drawn_once_when_the_choice_rests(
     shown.display(PICTURE, WIDGET)
     for _ in range(50):
         shown.changed(draw)
-    assert done.wait(10)
+    assert done.wait(60)
     for thread in threading.enumerate():  # the timer may have been set again, and draws on a thread of its own
         if isinstance(thread, threading.Timer):
-            thread.join(10)
+            thread.join(60)
     assert drawn == [0]
     assert "anew" in next(iter(cells.values()))["text/html"]
 

@@ -14,6 +14,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -577,13 +578,14 @@ def _trial(number: int, attempt: Attempt) -> optuna.trial.FrozenTrial:
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """The URL of a PostgreSQL server: the one that WORKBENCH_POSTGRES names, or one of our own."""
     if named := os.environ.get("WORKBENCH_POSTGRES"):
         yield named
         return
     pytest.importorskip("psycopg", reason="psycopg is not installed, PostgreSQL's driver")
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))  # Debian keeps its tools out of the path
+    # Debian keeps its tools out of the path.
+    found = sorted(Path(os.environ.get("WORKBENCH_POSTGRES_TOOLS", "/usr/lib/postgresql")).glob("*/bin"))
     if not found and (tool := shutil.which("initdb")):
         found = [Path(tool).resolve().parent]
     if not found:
@@ -591,7 +593,6 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             "WORKBENCH_REQUIRE_POSTGRES=1 asks for PostgreSQL and there is none"
         )
         pytest.skip("there is no PostgreSQL here; .ci/run installs one")
-    home = tmp_path_factory.mktemp("postgres")
     as_user: list[str] = []
     if hasattr(os, "geteuid") and os.geteuid() == 0:  # PostgreSQL refuses to run as root
         if (
@@ -600,12 +601,10 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ):
             pytest.skip("PostgreSQL does not run as root, and there is no user postgres to run it as")
         as_user = ["runuser", "-u", "postgres", "--"]
-        home = Path("/tmp") / f"workbench-postgres-{os.getpid()}"
-        home.mkdir(mode=0o700)
+    # A socket's path has at most 107 characters. A free port might be taken before the server has it.
+    home = Path(tempfile.mkdtemp(prefix="workbench-postgres-", dir="/tmp"))
+    if as_user:
         shutil.chown(home, "postgres")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     tools, data = found[-1], home / "data"
 
     def call(*command: object) -> None:
@@ -622,17 +621,16 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             "-l",
             home / "log",
             "-o",
-            f"-p {port} -k {home} -c listen_addresses=127.0.0.1 -c fsync=off",
+            f"-k {home} -c listen_addresses='' -c fsync=off",
             "start",
         )
-        call(tools / "createdb", "-h", "127.0.0.1", "-p", port, "-U", "workbench", "runs")
-        yield f"postgresql+psycopg://workbench@127.0.0.1:{port}/runs"
+        call(tools / "createdb", "-h", home, "-U", "workbench", "runs")
+        yield f"postgresql+psycopg://workbench@/runs?host={home}"
         call(tools / "pg_ctl", "-D", data, "-m", "immediate", "stop")
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
 
-@pytest.mark.slow
 def test_postgresql_serves_many_machines(make: Callable[..., JobStudy], postgres: str) -> None:
     study = make(storage=postgres)
     recur(study, 3)
