@@ -65,7 +65,7 @@ def process_facts(pid: int) -> ProcessFacts | None:
 
 def started_at(pid: int) -> str:
     """When a process started, as the kernel counts; empty for one that is gone or a zombie."""
-    if _proc_is_ours():
+    if sees_its_own():
         return facts.started if (facts := process_facts(pid)) is not None else ""
     try:
         os.kill(pid, 0)
@@ -85,7 +85,7 @@ def age_s(pid: int) -> float:
         return 0.0
 
 
-def _proc_is_ours() -> bool:
+def sees_its_own() -> bool:
     """Whether there is a /proc and it shows the processes of this PID namespace."""
     try:
         return os.readlink("/proc/self") == str(os.getpid())
@@ -153,7 +153,7 @@ def lock_byte(file: IO[bytes], at: int, *, release: bool = False) -> bool:
     return True
 
 
-def byte_is_locked(file: IO[bytes], at: int) -> bool:
+def byte_is_locked(file: IO[bytes] | int, at: int) -> bool:
     """Whether another process, of any PID namespace, has locked a byte of a shared file."""
     try:
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
@@ -281,8 +281,12 @@ def heard(parent: int, timeout_s: float) -> bytes | None:
 
 @contextlib.contextmanager
 def interrupts_to(handler: Any) -> Iterator[None]:
-    """Let a handler take the interrupts (Ctrl-C, a notebook's Stop) of a block in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
+    """Let a handler take the interrupts (Ctrl-C, a notebook's Stop) of a block in the main thread.
+
+    One that a program around Python (R, Julia) has installed in C stays: Python could not put it back.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is None:
         yield
         return
     before = signal.signal(signal.SIGINT, handler)

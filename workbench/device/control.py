@@ -19,7 +19,7 @@ from .. import _paths
 from .._html import HtmlFacts
 from ..errors import DeviceError, DriverError, NotPermitted, UsageError, WorkbenchError
 from ..records import Configuration, Process, Setting
-from . import chosen, driver, journal, lease, zeusd
+from . import chosen, driver, journal, lease, protocol, zeusd
 from .gpu import OpenGpu
 from .journal import KNOBS
 from .protocol import Device
@@ -32,8 +32,6 @@ ORIGINS = {
     "process": "another process, which holds the GPU", "program": "another program, or an administrator",
     "lost": "nobody knows: the GPU does not answer",
 }
-KNOB_NAMES = {"power_limit_w": "power limit", "sm_clock_mhz": "SM clock", "mem_clock_mhz": "memory clock"}
-UNITS = {"power_limit_w": "W", "sm_clock_mhz": "MHz", "mem_clock_mhz": "MHz"}
 CLOCKS = KNOBS[1:]
 Sentences = tuple[str, ...]
 
@@ -91,12 +89,14 @@ def difference(now: Setting, wanted: Setting, device: Device) -> Sentences:
         if value is None:
             return "driver default"
         usual = knob == "power_limit_w" and default_w is not None and abs(value - default_w) <= SAME_W
-        return f"{value:g} {UNITS[knob]}" + (" (default)" if usual else "")
+        return f"{value:g} {'MHz' if knob in CLOCKS else 'W'}" + (" (default)" if usual else "")
 
     knobs = changed(now, wanted)
     if wanted.power_limit_w is None:
         knobs = tuple(knob for knob in knobs if knob != "power_limit_w")
-    return tuple(f"{KNOB_NAMES[knob]} {describe(knob, now)} → {describe(knob, wanted)}" for knob in knobs)
+    return tuple(
+        f"{protocol.KNOBS[knob][1]} {describe(knob, now)} → {describe(knob, wanted)}" for knob in knobs
+    )
 
 
 def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "") -> Rights:

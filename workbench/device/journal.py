@@ -14,13 +14,17 @@ import errno
 import json
 import math
 import os
+import re
 import socket
 import struct
 import sys
 import threading
 import time
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 try:
     import fcntl
@@ -30,9 +34,11 @@ except ImportError:  # Windows: the journal still protects, two processes are no
 from .. import _paths, _processes
 from ..errors import DeviceError, NotPermitted
 from ..records import Setting
+from . import protocol
 
-KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
+KNOBS = tuple(protocol.KNOBS)
 LARGEST_BYTES = 16 * 2**20
+RELEASED = "released"  # in place of the writer's start: who has the lock now may restore
 _ASK = struct.Struct("@hhqqi0q")  # Linux's `struct flock`: kind, whence, start, length, pid
 _guard = threading.Lock()  # a process that closes a file loses its locks on it, also those of another thread
 _taken: set[str] = set()
@@ -43,7 +49,10 @@ class Journal:
     """The setting before the first change, and the settings made since.
 
     Attributes:
-        limits_w: Every power limit that this process has set or is about to set, each once.
+        before_w: The power limit (W) to restore; None where the driver did not report it.
+        touched: Knobs that are not restored yet.
+        limits_w: The last power limits (W) that this process has set or is about to set, each once.
+        directory: Where its file is, for the length of a hold; empty in journals of older versions.
     """
 
     uuid: str
@@ -57,16 +66,22 @@ class Journal:
     host: str = ""
     boot_id: str = ""
     namespace: str = ""  # that the pid counts in; journals of older versions tell none
+    directory: str = ""
 
     @property
     def path(self) -> Path:
-        return _paths.journals() / _paths.named(self.uuid, ".json")
+        return Path(self.directory or _paths.journals()) / _paths.named(self.uuid, ".json")
+
+    @property
+    def text(self) -> bytes:
+        """One line of JSON with a checksum: a turned bit must not become another limit, host or boot."""
+        return json.dumps({**self.__dict__, "checksum": _checksum(self.__dict__)}).encode()
 
     def write(self) -> None:
         """Replace the file on disk in one step, and wait until the disk has it. Raises DeviceError."""
         try:
             with _paths.replacing(self.path) as file:
-                file.write(json.dumps(self.__dict__).encode())
+                file.write(self.text)
         except OSError as error:
             raise DeviceError(f"{self.name} is not changed: its journal, from which it is restored after a "
                               f"kill, cannot be written ({error}); free space there, or set WORKBENCH_HOME"
@@ -79,17 +94,20 @@ class Journal:
         try:
             if setting.power_limit_w is not None:
                 limit_w = float(setting.power_limit_w)  # JSON does not take NumPy's
-                if math.isfinite(limit_w) and limit_w not in self.limits_w:  # the device refuses others
-                    self.limits_w = [*self.limits_w, limit_w]
+                if math.isfinite(limit_w):  # the device refuses others
+                    earlier = [each for each in self.limits_w if each != limit_w]
+                    self.limits_w = [*earlier[-99:], limit_w]
             self.write()
         except BaseException:
             self.touched, self.limits_w = before
             raise
 
-    def remove(self) -> None:
-        """Take the file away, unless another process has written it meanwhile."""
-        found = load(self.path)
-        if found is not None and found.writer == self.writer:
+    def forget(self, knobs: Iterable[str]) -> None:
+        """Knobs are as they were: the file goes with the last one, unless another process has written it."""
+        self.touched = [knob for knob in self.touched if knob not in knobs]
+        if self.touched:
+            self.write()
+        elif (found := load(self.path)) is not None and found.writer == self.writer:
             self.path.unlink(missing_ok=True)
 
     @property
@@ -124,15 +142,18 @@ class Journal:
 
     @property
     def writer_runs(self) -> bool:
-        """Whether its writer still runs. In another PID namespace the lock in the same home shows it."""
-        if self.in_this_namespace:
+        """Whether its writer still runs. In another PID namespace, and without a /proc that tells a zombie
+        from a living process, the lock in the same home shows it.
+        """
+        if fcntl is None or (self.started.isdigit() and self.in_this_namespace and _processes.sees_its_own()):
             return _processes.runs(self.pid, self.started)
         return bool(holder(self.uuid))
 
     @property
     def is_sound(self) -> bool:
         """Whether every field is of its type: the file may have been damaged, or made by somebody."""
-        texts = (self.uuid, self.name, self.started, self.simulated, self.host, self.boot_id, self.namespace)
+        texts = (self.uuid, self.name, self.started, self.simulated, self.host, self.boot_id, self.namespace,
+                 self.directory)
         return (
             all(isinstance(text, str) and "\0" not in text for text in texts) and type(self.pid) is int
             and 0 < self.pid < 2**31 and (self.before_w is None or _is_power(self.before_w))
@@ -150,14 +171,64 @@ def of(uuid: str) -> Journal | None:
     return load(_paths.journals() / _paths.named(uuid, ".json"))
 
 
+def parse(text: str | bytes) -> Journal | None:
+    """A journal from its text; None where that is damaged, or of a newer version."""
+    try:
+        fields = json.loads(text)
+        sound = fields.pop("checksum", None) in (None, _checksum(fields))
+        journal = Journal(**fields)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return journal if sound and journal.is_sound else None
+
+
 def load(path: Path) -> Journal | None:
     """The journal of a file; None where there is none, or none that can be read."""
     try:
-        with open(_paths.open_plain(path, os.O_RDONLY), encoding="utf-8") as file:
-            journal = Journal(**json.loads(file.read(LARGEST_BYTES)))
-        return journal if journal.is_sound and path.name == _paths.named(journal.uuid, ".json") else None
-    except (OSError, ValueError, TypeError, RecursionError, DeviceError):
+        journal = parse(_read(path))
+        if journal is None or path.name != _paths.named(journal.uuid, ".json"):
+            return None
+    except (OSError, DeviceError):
         return None
+    journal.directory = str(path.parent)  # wherever it was written
+    return journal
+
+
+def unusable() -> dict[Path, str]:
+    """Journals that cannot be followed, each with a sentence: they are kept until a person removes them."""
+    directory = _paths.journals()
+    found = sorted((*directory.glob("*.damaged"), *directory.glob("*.json")))
+    return {path: _describe_unusable(path) for path in found if load(path) is None}
+
+
+def set_aside(path: Path) -> str:
+    """Keep a journal that cannot be followed, under a name that no change needs; returns a sentence on it."""
+    number, kept = 1, path.with_suffix(".damaged")
+    while kept.exists():
+        number, kept = number + 1, path.with_suffix(f".{number}.damaged")
+    with contextlib.suppress(OSError):  # of a directory that may not be written to: no journal can be, either
+        path.rename(kept)
+    return _describe_unusable(kept)
+
+
+def _describe_unusable(path: Path) -> str:
+    uuid, text = path.name.split(".")[0], ""
+    with contextlib.suppress(OSError):
+        text = _read(path)
+    known = [what for knob, (_, what, _) in protocol.KNOBS.items() if f'"{knob}"' in text]
+    known += [f"{watts} W before" for watts in re.findall(r'"before_w": ?([0-9.]+)', text)]
+    return (f"{uuid} may be left changed ({', '.join(known) or 'nothing can be read'}): its journal {path} "
+            f"is damaged, of a newer version or another user's. See `nvidia-smi -q -i {uuid}`; "
+            "`workbench restore --all` sets the defaults and removes it")
+
+
+def _read(path: Path) -> str:
+    with open(_paths.open_plain(path, os.O_RDONLY), encoding="utf-8", errors="replace") as file:
+        return file.read(LARGEST_BYTES)
+
+
+def _checksum(fields: dict[str, object]) -> int:
+    return zlib.crc32(json.dumps(fields).encode())
 
 
 class Lock:
@@ -165,11 +236,13 @@ class Lock:
 
     Attributes:
         abandoned: Its last holder has died, and its watchdog may have to restore.
+        guarded: A watchdog has heard of the GPU, and lives.
     """
 
     def __init__(self, uuid: str, descriptors: list[int]) -> None:
         self._uuid, self._descriptors = uuid, descriptors
         self.abandoned = os.fstat(descriptors[0]).st_size > 0
+        self.guarded = _processes.byte_is_locked(descriptors[0], 1)
         self._mark(1)
 
     def _mark(self, length: int) -> None:
@@ -212,6 +285,13 @@ def lock(uuid: str, name: str, node: str = "") -> Lock | None:
         return None
 
 
+def guard(uuid: str) -> IO[bytes]:
+    """In a watchdog: have others wait for it, for as long as this file is open."""
+    file = os.fdopen(_open(uuid, uuid), "rb+", buffering=0)
+    _processes.lock_byte(file, 1)
+    return file
+
+
 def holder(uuid: str) -> str:
     """Which other process has the lock, "process 123 (train.py), since 14:30"; empty where none has."""
     if fcntl is None or not sys.platform.startswith("linux"):  # elsewhere `struct flock` is another
@@ -225,7 +305,7 @@ def holder(uuid: str) -> str:
             except OSError:
                 continue
             try:
-                asked = _ASK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+                asked = _ASK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)  # the second byte is the watchdog's
                 kind, _, _, _, pid = _ASK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
                 if kind != fcntl.F_UNLCK:
                     return _describe(pid, os.fstat(descriptor).st_mtime)
@@ -264,7 +344,7 @@ def _locked(descriptor: int) -> bool:
     if fcntl is None:
         return True
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
     except OSError as error:
         return error.errno not in (errno.EACCES, errno.EAGAIN)
     with contextlib.suppress(OSError):
