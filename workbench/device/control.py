@@ -348,12 +348,14 @@ class Control:
         self._wake()
         try:
             # Even where nothing is new the GPU is held, so that what is active is ours to undo.
-            self._lease.apply(new)
+            shown_w = self._lease.apply(new)[0].power_limit_w
             self.device.reset(freed)
         except DeviceError:
             self._as_before(before)
             raise
         after = self.device.setting()
+        if new.power_limit_w is not None:
+            wanted = replace(wanted, power_limit_w=shown_w)  # as the driver rounds it
         wrong = set(changed(after, wanted))
         if wrong - ({"power_limit_w"} if wanted.power_limit_w is None else set()):
             self._as_before(before)

@@ -145,9 +145,11 @@ class Journal:
         """Whether its writer still runs. In another PID namespace, and without a /proc that tells a zombie
         from a living process, the lock in the same home shows it.
         """
-        if fcntl is None or (self.started.isdigit() and self.in_this_namespace and _processes.sees_its_own()):
+        if fcntl is None or (self.in_this_namespace and _processes.sees_its_own()):
             return _processes.runs(self.pid, self.started)
-        return bool(holder(self.uuid))
+        if self.started == RELEASED or (by := _locked_by(self.uuid)) is None:
+            return False
+        return not self.in_this_namespace or by[0] == self.pid
 
     @property
     def is_sound(self) -> bool:
@@ -294,12 +296,16 @@ def guard(uuid: str) -> IO[bytes]:
 
 def holder(uuid: str) -> str:
     """Which other process has the lock, "process 123 (train.py), since 14:30"; empty where none has."""
+    by = _locked_by(uuid)
+    return _describe(*by) if by is not None else ""
+
+
+def _locked_by(uuid: str) -> tuple[int, float] | None:
+    """Process id of whoever else has the lock, and since when."""
     if fcntl is None or not sys.platform.startswith("linux"):  # elsewhere `struct flock` is another
-        return ""
+        return None
     with _guard:
-        if uuid in _taken:
-            return ""
-        for path in (_shared(uuid), _in_home(uuid)):
+        for path in () if uuid in _taken else (_shared(uuid), _in_home(uuid)):
             try:
                 descriptor = _paths.open_plain(path, os.O_RDONLY)
             except OSError:
@@ -308,12 +314,12 @@ def holder(uuid: str) -> str:
                 asked = _ASK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)  # the second byte is the watchdog's
                 kind, _, _, _, pid = _ASK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
                 if kind != fcntl.F_UNLCK:
-                    return _describe(pid, os.fstat(descriptor).st_mtime)
+                    return pid, os.fstat(descriptor).st_mtime
             except OSError:  # a file system without locks: nobody can report
                 continue
             finally:
                 os.close(descriptor)
-    return ""
+    return None
 
 
 def _forget() -> None:

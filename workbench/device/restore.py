@@ -32,16 +32,19 @@ class RestoreOutcome:
     settled: bool = True
 
 
-def recover(*, others: bool = False, mine: Iterable[Journal] = ()) -> list[str]:
+def recover(
+    *, others: bool = False, mine: Iterable[Journal] = (), but: Callable[[str], bool] = lambda _: False,
+) -> list[str]:
     """Restore what processes that are gone left changed; returns a sentence for each such GPU.
 
     Args:
         others: Follow journals of other users too, as root does in the epilog of a job. A journal written by
             hand can set a limit within the card's range, and unlock clocks.
         mine: Journals that a process which is gone has handed over; their files may be gone too.
+        but: Whether a GPU (by its UUID) is left out.
     """
     notes = list(journals.unusable().values())
-    found = _readable()
+    found = {path: journal for path, journal in _readable().items() if not but(journal.uuid)}
     for journal in mine:
         there = found.get(journal.path)
         if there is not None and there.writer != journal.writer:
