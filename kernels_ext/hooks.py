@@ -67,7 +67,13 @@ class Hooks:
         except KeyboardInterrupt:  # just before the handler was there
             came.append(signal.SIGINT)
         if came:
-            self._shell.ast_transformers.append(_Interrupt(self._shell))
+            self._shell.ast_transformers.append(self)
+
+    def visit(self, tree: Any) -> Any:
+        """As a transformer of the cell's syntax tree: interrupt it before it runs."""
+        self._shell.ast_transformers.remove(self)
+        signal.raise_signal(signal.SIGINT)
+        return tree
 
     def _before(self, info: Any) -> None:
         line = energy_line(info.raw_cell or "")
@@ -129,18 +135,6 @@ class Hooks:
             return info is not None and here
         # A cell that was interrupted outside of its own code is given another info, of the same text.
         return result.info is info or (here and result.info.raw_cell is info.raw_cell)
-
-
-class _Interrupt:
-    """A transformer of the next cell's syntax tree that interrupts it before it runs, once."""
-
-    def __init__(self, shell: Any) -> None:
-        self._shell = shell
-
-    def visit(self, tree: Any) -> Any:
-        self._shell.ast_transformers.remove(self)
-        signal.raise_signal(signal.SIGINT)
-        return tree
 
 
 def _within_cell() -> bool:

@@ -153,7 +153,7 @@ def lock_byte(file: IO[bytes], at: int, *, release: bool = False) -> bool:
     return True
 
 
-def byte_is_locked(file: IO[bytes] | int, at: int) -> bool:
+def byte_is_locked(file: IO[bytes], at: int) -> bool:
     """Whether another process, of any PID namespace, has locked a byte of a shared file."""
     try:
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
@@ -270,12 +270,12 @@ def heard(parent: int, timeout_s: float) -> bytes | None:
     """The parent's input to this process; empty if nothing came in that time, None if the parent has closed
     it or ended.
 
-    The input alone does not show it: a process that the parent has forked may hold its other end.
+    The input alone does not show it: a process that the parent has forked may hold its other end. Nor does
+    the parent's number, where nobody waits for it. What it has sent until its end is read first.
     """
-    if os.getppid() != parent:
-        return None
-    if not select.select([0], [], [], timeout_s)[0]:
-        return b""
+    ended = os.getppid() != parent
+    if not select.select([0], [], [], 0.0 if ended else timeout_s)[0]:
+        return None if ended else b""
     return os.read(0, 4096) or None
 
 

@@ -302,9 +302,9 @@ def test_a_journal_that_cannot_be_read_is_kept_and_reported_until_a_person_acts(
         assert limit_w(machine) == 250.0
     assert journals() == [f"{device.uuid}.1.damaged", f"{device.uuid}.damaged"]
     assert {(_paths.journals() / name).read_text() for name in journals()} == {text}
-    assert len(restore.recover()) == len(restore.owed()) == 2
+    assert len(restore.recover()) == len(restore.recover(dry_run=True)) == 2
     assert restore.to_default(device).settled
-    assert (journals(), restore.owed()) == ([], [])
+    assert (journals(), restore.recover(dry_run=True)) == ([], [])
 
 
 def test_a_home_that_cannot_be_written_to_is_replaced_and_reported(

@@ -204,7 +204,7 @@ def test_a_warning_that_is_made_an_error_does_not_end_the_program(
 def test_what_a_living_process_could_not_restore_others_may(machine: Machine, alone: None) -> None:
     with pytest.warns(RuntimeWarning), workbench.gpu_settings(power_limit_w=200.0):
         machine.state.set_header("unprivileged", 1)
-    assert len(restore.owed()) == 1
+    assert len(restore.recover(dry_run=True)) == 1
     machine.state.set_header("unprivileged", 0)
     code = "import sys; from workbench import cli; sys.exit(cli.main(['restore']))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)

@@ -414,10 +414,12 @@ def test_a_journal_of_another_user_restores_nothing_and_is_reported(machine: Mac
     assert limit_w(machine) == 150.0
 
 
-def test_a_limit_that_the_card_does_not_take_becomes_its_default(machine: Machine) -> None:
-    left_changed(machine, before_w=2500.0)
+def test_a_limit_that_the_card_does_not_take_is_reported_and_the_default_is_the_remedy(machine: Machine) -> None:
+    found = left_changed(machine, before_w=2500.0)
     (reported,) = restore.recover()
     assert re.search(r"2500 W.*100\.\.250 W", reported)
+    assert (limit_w(machine), journals()) == (150.0, [f"{found.uuid}.json"])
+    assert restore.to_default(open_device()).settled
     assert (limit_w(machine), journals()) == (250.0, [])
 
 

@@ -24,7 +24,6 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 try:
     import fcntl
@@ -131,11 +130,6 @@ class Journal:
         return bool(now and self.boot_id) and self.boot_id != now
 
     @property
-    def of_this_process(self) -> bool:
-        pid = os.getpid()
-        return self.pid == pid and self.in_this_namespace and self.started == _processes.started_at(pid)
-
-    @property
     def in_this_namespace(self) -> bool:
         """Whether the pid counts in the PID namespace of this process."""
         return self.namespace in ("", _processes.namespace())
@@ -238,13 +232,11 @@ class Lock:
 
     Attributes:
         abandoned: Its last holder has died, and its watchdog may have to restore.
-        guarded: A watchdog has heard of the GPU, and lives.
     """
 
     def __init__(self, uuid: str, descriptors: list[int]) -> None:
         self._uuid, self._descriptors = uuid, descriptors
         self.abandoned = os.fstat(descriptors[0]).st_size > 0
-        self.guarded = _processes.byte_is_locked(descriptors[0], 1)
         self._mark(1)
 
     def _mark(self, length: int) -> None:
@@ -287,13 +279,6 @@ def lock(uuid: str, name: str, node: str = "") -> Lock | None:
         return None
 
 
-def guard(uuid: str) -> IO[bytes]:
-    """In a watchdog: have others wait for it, for as long as this file is open."""
-    file = os.fdopen(_open(uuid, uuid), "rb+", buffering=0)
-    _processes.lock_byte(file, 1)
-    return file
-
-
 def holder(uuid: str) -> str:
     """Which other process has the lock, "process 123 (train.py), since 14:30"; empty where none has."""
     by = _locked_by(uuid)
@@ -311,7 +296,7 @@ def _locked_by(uuid: str) -> tuple[int, float] | None:
             except OSError:
                 continue
             try:
-                asked = _ASK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)  # the second byte is the watchdog's
+                asked = _ASK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
                 kind, _, _, _, pid = _ASK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
                 if kind != fcntl.F_UNLCK:
                     return pid, os.fstat(descriptor).st_mtime
@@ -350,7 +335,7 @@ def _locked(descriptor: int) -> bool:
     if fcntl is None:
         return True
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         return error.errno not in (errno.EACCES, errno.EAGAIN)
     with contextlib.suppress(OSError):

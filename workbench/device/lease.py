@@ -37,7 +37,7 @@ from .protocol import Device
 from .restore import SAME_W, put_back, still_changed
 
 LINGERS_S = 3.0  # for which a lock still shows that was let go
-WAITS = 40  # pauses for a watchdog to say that it is there
+WAITS = 200  # pauses for a watchdog
 GAPS, GAP_S = 2, 0.05  # looks at a GPU at rest, at which locks do not show, and the time between them
 _LOCKED_BY_OTHERS = (
     "another user or program has locked the clocks of {}, and NVML does not report the lock, so it could not "
@@ -54,6 +54,7 @@ class _Holding:
     journal: Journal
     lock: Any
     found: Setting
+    note: str = ""  # on what an earlier holder had left
     changes: list[Change] = field(default_factory=list)  # made in it and not taken back, oldest first
     lent: bool = False  # to a child process, which may change it meanwhile
 
@@ -293,7 +294,7 @@ def change(device: Device, setting: Setting, *, force: bool = False) -> Setting:
             _note(journal, setting)  # before the change: a kill in between must not lose the way back
         except BaseException:  # a full disk: nothing was changed yet
             if fresh:
-                _release(holding)
+                _release(holding, holding.note)
             raise
         try:
             written = device.write(setting)
@@ -324,9 +325,20 @@ def restore(device: Device) -> str:
         if holding is None:
             return ""
         # What is lent is restored already, and another process changes it.
-        sentence = "" if holding.lent else put_back(lambda: holding.device, holding.journal)
+        left = "" if holding.lent else put_back(lambda: holding.device, holding.journal)
+        sentence = "; ".join(filter(None, [holding.note, left]))
         _release(holding, sentence)
         return sentence
+
+
+def settle(uuid: str) -> str:
+    """Try again to restore a GPU that this process has let go changed; a sentence as of `restore`."""
+    holding = _owed[uuid]
+    try:
+        _hold(holding.device)
+    except (DeviceError, OSError) as error:
+        return still_changed(holding.journal, str(error))
+    return restore(holding.device)
 
 
 @contextlib.contextmanager
@@ -380,19 +392,9 @@ def restore_all(*, again: bool = False) -> list[str]:
     Args:
         again: Also those that could not be restored before.
     """
-    left: list[str] = []
     with _guard:
-        for uuid, holding in list(_owed.items()) if again else ():
-            device = holding.device
-            try:
-                lock = journals.lock(uuid, device.name, device.node)
-                if lock is None:
-                    raise DeviceHeld(f"{holder(uuid) or 'another process'} is changing it")
-            except DeviceError as error:
-                left.append(still_changed(holding.journal, str(error)))
-                continue
-            holding.lock, _held[uuid] = lock, holding
-        left += [restore(holding.device) for holding in list(_held.values())]
+        owed = [uuid for uuid in _owed if again and uuid not in _held]
+        left = [restore(holding.device) for holding in list(_held.values())] + list(map(settle, owed))
     return [each for each in left if each]
 
 
@@ -458,10 +460,8 @@ def _hold(device: Device) -> _Holding:
         return _held[device.uuid]
     take = partial(journals.lock, device.uuid, device.name, device.node)
     lock = take()
-    for number in range(20 * WAITS):  # for the watchdog of another user, or of another home: it tries 30 s
-        if lock is None or not lock.abandoned or journals.of(device.uuid) is not None or (
-            number >= WAITS and not lock.guarded
-        ):
+    for _ in range(WAITS):  # for the watchdog of another user, or of another home
+        if lock is None or not lock.abandoned or journals.of(device.uuid) is not None:
             break
         lock.close(abandoned=True)
         time.sleep(GAP_S)
@@ -470,7 +470,7 @@ def _hold(device: Device) -> _Holding:
         raise DeviceHeld(f"{device.name} is being changed by {holder(device.uuid) or 'another process'}; "
                          "wait until it has finished, or stop it there")
     try:
-        stale = _take_up(device)
+        stale, note = _take_up(device)
         watchdog.start()
         simulated = os.environ.get("WORKBENCH_SIMULATED_GPUS", "") if device.simulated else ""
         found = device.setting()
@@ -482,7 +482,7 @@ def _hold(device: Device) -> _Holding:
             journal.touched = stale.touched
             if "power_limit_w" in stale.touched:
                 journal.before_w, journal.limits_w = stale.before_w, stale.limits_w
-        holding = _Holding(device, journal, lock, found)
+        holding = _Holding(device, journal, lock, found, note)
     except BaseException:
         lock.close()
         raise
@@ -490,27 +490,26 @@ def _hold(device: Device) -> _Holding:
     return holding
 
 
-def _take_up(device: Device) -> Journal | None:
-    """Restore what an earlier holder of a GPU has left; returns its journal where that cannot be done now."""
+def _take_up(device: Device) -> tuple[Journal | None, str]:
+    """Restore what an earlier holder of a GPU has left; returns its journal where that cannot be done now, or
+    a sentence where something is left for good.
+    """
     path = _paths.journals() / _paths.named(device.uuid, ".json")
     stale, mine = journals.load(path), _owed.get(device.uuid)
     if stale is None and mine is not None:  # its file is gone
         stale = mine.journal
     elif path.exists() and (stale is None or not stale.of_this_host or not _paths.is_ours(path)):
-        _warn(journals.set_aside(path))
-        return None
+        return None, journals.set_aside(path)
     if stale is None or stale.of_an_earlier_boot:
-        return None
-    if not stale.of_this_process and stale.writer_runs:
+        return None, ""
+    if stale.pid != os.getpid() and stale.writer_runs:
         raise DeviceHeld(f"{device.name} is being changed by process {stale.pid}, whose locks are "
                          f"elsewhere; wait until it has finished, or stop it there ({stale.path})")
     sentence = put_back(lambda: device, stale)
     if stale.touched:
-        return stale
+        return stale, ""
     stale.path.unlink(missing_ok=True)
-    if sentence:
-        _warn(f"{device.name}: {sentence}")
-    return None
+    return None, sentence
 
 
 def _note(journal: Journal, setting: Setting) -> None:
@@ -538,8 +537,8 @@ def _release(holding: _Holding, sentence: str = "") -> None:
     holding.lock.close()
     if not _held and not _owed:  # what is owed the watchdog tries again when this process has ended
         watchdog.stop()
-    if journal.touched and not known:
-        _warn(sentence or still_changed(journal, "it was left so before"))
+    if sentence and not known:
+        _warn(sentence)
 
 
 def _warn(sentence: str) -> None:

@@ -34,17 +34,20 @@ class RestoreOutcome:
 
 def recover(
     *, others: bool = False, mine: Iterable[Journal] = (), but: Callable[[str], bool] = lambda _: False,
+    dry_run: bool = False,
 ) -> list[str]:
     """Restore what processes that are gone left changed; returns a sentence for each such GPU.
 
     Args:
+        dry_run: Only list them.
         others: Follow journals of other users too, as root does in the epilog of a job. A journal written by
             hand can set a limit within the card's range, and unlock clocks.
         mine: Journals that a process which is gone has handed over; their files may be gone too.
         but: Whether a GPU (by its UUID) is left out.
     """
     notes = list(journals.unusable().values())
-    found = {path: journal for path, journal in _readable().items() if not but(journal.uuid)}
+    found = {path: journal for path in _paths.journals().glob("*.json")
+             if (journal := load(path)) is not None and not but(journal.uuid)}
     for journal in mine:
         there = found.get(journal.path)
         if there is not None and there.writer != journal.writer:
@@ -53,26 +56,15 @@ def recover(
             found[journal.path] = journal
     for path, journal in sorted(found.items(), key=lambda each: each[0]):
         try:
-            notes += _restore_from(path, journal, others=others, handed_over=journal in mine)
+            if not dry_run:
+                notes += _restore_from(path, journal, others=others, handed_over=journal in mine)
+            elif journal.of_this_host and not journal.of_an_earlier_boot and not journal.writer_runs:
+                what = ", ".join(journal.touched)
+                notes.append(f"{journal.name} was left changed ({what}) by a process that is gone")
         except Exception as error:  # one journal keeps no other from being restored
             notes.append(f"{path.name}, the journal of a changed GPU, could not be restored from "
                         f"({describe_error(error)})")
     return notes
-
-
-def owed() -> list[str]:
-    """A sentence for each GPU that a process which is gone has left changed; restores nothing."""
-    notes = list(journals.unusable().values())
-    for journal in _readable().values():
-        if journal.of_this_host and not journal.of_an_earlier_boot and not journal.writer_runs:
-            what = ", ".join(journal.touched)
-            notes.append(f"{journal.name} was left changed ({what}) by a process that is gone")
-    return notes
-
-
-def _readable() -> dict[Path, Journal]:
-    paths = _paths.journals().glob("*.json")
-    return {path: journal for path in paths if (journal := load(path)) is not None}
 
 
 def not_default(device: Device) -> str:
@@ -184,9 +176,7 @@ def _recover(path: Path, journal: Journal, *, keep: bool) -> list[str]:
                 journal.write()
         return [sentence]
     path.unlink(missing_ok=True)
-    if sentence:
-        return [f"{journal.name}: {sentence}"]
-    return [f"{journal.name} was left changed by a process that is gone; its {what} is restored"]
+    return [sentence or f"{journal.name} was left changed by a process that is gone; its {what} is restored"]
 
 
 def put_back(opened: Callable[[], Device], journal: Journal) -> str:
@@ -207,7 +197,8 @@ def put_back(opened: Callable[[], Device], journal: Journal) -> str:
         problems = []
         for knob in journal.touched:
             try:
-                notes += filter(None, [_undo(opened(), knob, journal)])
+                if note := _undo(opened(), knob, journal):
+                    notes.append(f"{journal.name}: {note}")
                 journal.touched = [each for each in journal.touched if each != knob]
             except (DeviceError, SimulationError) as error:
                 problems.append(str(error))
@@ -220,21 +211,12 @@ def _undo(device: Device, knob: str, journal: Journal) -> str:
     if knob != "power_limit_w":
         device.reset((knob,))
         return ""
-    limits, now_w = device.limits, device.setting().power_limit_w
-    default_w = limits.default_power_limit_w
+    now_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
     before_w = default_w if journal.before_w is None else journal.before_w
     if now_w is None or before_w is None:
         raise DriverError(f"the power limit of {device.name} cannot be read")
     if not any(abs(now_w - limit_w) <= SAME_W for limit_w in (before_w, *journal.limits_w)):
-        if default_w is not None and abs(now_w - default_w) <= SAME_W:
-            return (f"at the driver's default of {now_w:g} W: the driver was unloaded, or somebody has reset "
-                    f"it meanwhile (it was {before_w:g} W before)")
         return left_alone(now_w, before_w)
-    low_w, high_w = limits.min_power_limit_w, limits.max_power_limit_w
-    if low_w is not None and high_w is not None and not low_w <= before_w <= high_w:
-        device.reset((knob,))
-        why = f"{before_w:g} W before is outside {low_w:g}..{high_w:g} W"
-        return f"put to the card's default limit: {why}"
     shown_w: float | None = None
     # Where the driver shows only the limit that holds, the one before may have been a cap, which hides more.
     hides = default_w is not None and before_w < default_w and not device.can("requested_limit")
@@ -266,4 +248,5 @@ def _watts(value: float | None) -> str:
 
 def left_alone(now_w: float, before_w: float) -> str:
     """Sentence on a limit that differs from the earlier one."""
-    return f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)"
+    return (f"left alone at {now_w:g} W: another program has set it meanwhile, or the driver was reloaded "
+            f"(it was {before_w:g} W before)")

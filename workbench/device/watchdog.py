@@ -9,12 +9,11 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import IO
 
 from .. import _paths, _processes
 from ..errors import DeviceError
 from . import driver
-from .journal import Journal, guard, parse
+from .journal import Journal, parse
 from .restore import recover
 
 _watchdog: subprocess.Popen[bytes] | None = None
@@ -73,29 +72,17 @@ def watch(argv: list[str]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.write(1, b".")
     held: dict[Path, Journal] = {}
-    guards: dict[str, IO[bytes]] = {}
     rest = b""
-    while True:
-        # The parent is asked first: what it has sent until its end is read. Its number says nothing where
-        # nobody waits for it, or there is no /proc; and a process that it has forked may hold the pipe.
-        ended = os.getppid() != parent
-        if select.select([0], [], [], 0.0 if ended else 0.5)[0] and (sent := os.read(0, select.PIPE_BUF)):
-            *lines, rest = (rest + sent).split(b"\n")
-            for line in lines:
-                if line == b"done":
-                    return
-                if (journal := parse(line)) is None:
-                    continue
-                held[journal.path] = journal
-                if not journal.touched:
-                    guards.pop(journal.uuid, None)
-                elif journal.uuid not in guards:
-                    with contextlib.suppress(DeviceError, OSError):
-                        guards[journal.uuid] = guard(journal.uuid)
-        elif ended:
-            break
-        else:
+    while (sent := _processes.heard(parent, 0.5)) is not None or os.getppid() == parent:
+        if sent is None:
             time.sleep(0.02)  # the parent is ending, or has closed everything and lives on
+            continue
+        *lines, rest = (rest + sent).split(b"\n")
+        for line in lines:
+            if line == b"done":
+                return
+            if (journal := parse(line)) is not None:
+                held[journal.path] = journal
     deadline = time.monotonic() + 30.0
     while time.monotonic() < deadline:
         with contextlib.suppress(Exception):  # whatever it was, the next try may go better
