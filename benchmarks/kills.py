@@ -9,13 +9,15 @@ does not, a new session starts in the same surrounding, and must restore or repo
 `restored`: limit and clock are as before, by the watchdog or by the next start. `watchdog_failed`: the
 watchdog survived the kill, but did not restore. `told`: the home with the journal has ended too, and the next
 start reported a setting that is not the default. `hidden`: the next start could not reach the journal or the
-GPU (another user's, a container with fewer GPUs); the start after it is charged. `not_restored`: still
+GPU (another user's, fewer GPUs, a driver that fails); the start after it is charged. `not_restored`: still
 changed after that, for no such reason. `silent`: still changed, and the next start reported nothing.
 `disturbed`: a second process took the setting of a living one for a dead one's. `ended_early`: the
-surrounding itself ended the process before its first change; no trial.
+surrounding itself ended the process before its first change; no trial. `journals_lost`: still changed, and
+no journal is left. With `--faults` the stand-in driver fails from the kill on, for 0.1 to 2 s at a random
+call (and at the next start, where that restores), and nothing else is tried.
 
     python -m benchmarks.kills [--driver LIBRARY | --simulated] [--json FILE] [--quick] [--minutes M]
-        [--stopped SECONDS] [--trials N]
+        [--stopped SECONDS] [--trials N] [--faults]
 
 With `--minutes` no further trial begins after that time, and those of an earlier run in FILE are kept.
 """
@@ -55,6 +57,12 @@ STOPPED_S = 60.0  # how long a process is stopped before it is killed
 USERS = (65533, 65534)
 CARDS = ("A100", "V100", "H100", "RTX3090", "GH200", "B200")  # of the stand-in's machines
 SLOW_S = 120.0  # for a start, on a machine with other work
+CODES = (1, 2, 3, 4, 10, 13, 15, 19, 23, 26, 999)  # of a driver that fails
+CALLS = (
+    "nvmlDeviceGetPowerManagementLimit", "nvmlDeviceSetPowerManagementLimit*", "nvmlDeviceGet*", "nvml*",
+    "nvmlDeviceResetGpuLockedClocks", "nvmlDeviceResetMemoryLockedClocks", "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetHandleByUUID*", "nvmlDeviceGetUUID", "nvmlDeviceGetSupported*", "nvmlDeviceGetPower*",
+)
 MODULES = (
     "random", "copy", "types", "queue", "select", "code", "token", "abc", "datetime", "calendar",
     "string", "typing", "signal", "logging", "json", "enum", "socket", "inspect", "operator", "functools",
@@ -130,11 +138,8 @@ _PRIVATE_SHM = "mount -t tmpfs none /dev/shm && "
 _FIRST = ("--pid --fork --mount-proc", _PRIVATE_SHM + 'exec "$@"')  # the first process: all end with it
 _BELOW = ("--pid --fork --mount-proc", _PRIVATE_SHM + '{ "$@" & wait; sleep 300; }')
 _OWN_TMP = ("--mount", 'mount -t tmpfs none /tmp && exec "$@"')  # systemd's PrivateTmp, or a Slurm job's
-_FULL = (
-    "--mount",
-    "mount -t tmpfs -o size=64k none /dev/shm && "
-    'head -c $(({pages} * 4096)) /dev/zero >/dev/shm/full && exec "$@"',
-)
+_FULL = ("--mount", "mount -t tmpfs -o size=64k none /dev/shm && "
+                    'head -c $(({pages} * 4096)) /dev/zero >/dev/shm/full && exec "$@"')
 
 
 @dataclass(frozen=True)
@@ -159,6 +164,7 @@ class Surrounding:
         users: The next start is another user's.
         seen: GPUs that the next start sees.
         disk: The home's file system: "full" from the first change on, or "read-only" from the start.
+        faults: The driver fails at a random call from the kill on.
     """
 
     name: str
@@ -178,6 +184,7 @@ class Surrounding:
     users: bool = False
     seen: str = ""
     disk: str = ""
+    faults: bool = False
 
     @property
     def hides(self) -> bool:
@@ -205,28 +212,17 @@ SURROUNDINGS = (
     Surrounding("a TMPDIR each, two kernels", ("kernel", "second"), own_tmp=True, second=True),
     Surrounding("kernel in a PID namespace", within=_BELOW),
     Surrounding("end of a PID namespace", within=_FIRST, next_within=_FIRST, own_tmp=True),
-    Surrounding(
-        "a PID namespace each, two kernels", ("kernel", "second"),
-        within=_FIRST, next_within=_FIRST, second=True, own_tmp=True,
-    ),
+    Surrounding("a PID namespace each, two kernels", ("kernel", "second"),
+                within=_FIRST, next_within=_FIRST, second=True, own_tmp=True),
     Surrounding("/dev/shm nearly full", within=_FULL, next_within=_FULL, gpus=4),
     Surrounding("a private /tmp", within=_OWN_TMP, next_within=_OWN_TMP),
-    Surrounding(
-        "a private /tmp, watchdog too", ("kernel", "watchdog"), at_once=True,
-        within=_OWN_TMP, next_within=_OWN_TMP,
-    ),
+    Surrounding("a private /tmp, watchdog too", ("kernel", "watchdog"), at_once=True,
+                within=_OWN_TMP, next_within=_OWN_TMP),
     Surrounding("a cgroup's end", ("cgroup",)),
-    Surrounding(
-        "end of a PID namespace and of its home",
-        within=_FIRST,
-        next_within=_FIRST,
-        own_tmp=True,
-        home_goes=True,
-    ),
-    Surrounding(
-        "modules named like Python's, /tmp and watchdog", ("kernel", "watchdog"), at_once=True,
-        within=_OWN_TMP, next_within=_OWN_TMP, own_modules=True,
-    ),
+    Surrounding("end of a PID namespace and of its home",
+                within=_FIRST, next_within=_FIRST, own_tmp=True, home_goes=True),
+    Surrounding("modules named like Python's, /tmp and watchdog", ("kernel", "watchdog"), at_once=True,
+                within=_OWN_TMP, next_within=_OWN_TMP, own_modules=True),
 )
 
 
@@ -246,8 +242,11 @@ OF_THE_STAND_IN = (
     Surrounding("another user's second kernel", ("kernel", "second"), second=True, users=True),
     Surrounding("a start that sees another GPU only", _ALL, at_once=True, gpus=2, seen="1"),
 )
-
-
+FAULTS = (
+    Surrounding("the driver fails, the watchdog restores", faults=True),
+    Surrounding("the driver fails, changes as in tune", work="tune", faults=True),
+    Surrounding("the driver fails, the next start restores", _ALL, at_once=True, faults=True),
+)
 _ABOUT_SETTINGS = re.compile("restor|changed|journal")
 
 
@@ -269,6 +268,8 @@ class Outcome:
     watchdog_failed: bool = False  # it was spared, and did not restore
     home_gone: bool = False  # and the journal in it
     hidden: bool = False  # from the next start; a start after it has restored
+    journal_lost: bool = False  # while it was changed
+    fault: str = ""  # of the driver
 
     @property
     def silent(self) -> bool:
@@ -306,11 +307,15 @@ class StandInMachine:
     """A machine of a stand-in driver; another process, which is no client of it, looks at its settings."""
 
     LOOK = """
-import ctypes, sys
+import ctypes, sys, threading
 driver = ctypes.CDLL(sys.argv[1])
 driver.mock_get.restype = ctypes.c_double
 for line in sys.stdin:
     driver.mock_attach()
+    seconds, _, rule = line.strip().partition(" ")
+    if rule:
+        driver.mock_fault(rule.encode())
+        threading.Timer(float(seconds), driver.mock_clear_faults).start()
     names = ("limit_w", "lock_hi", "mlock_hi")
     gpus = range(int(sys.argv[2]))
     print(*(driver.mock_get(gpu, each.encode()) for gpu in gpus for each in names), flush=True)
@@ -335,10 +340,11 @@ for line in sys.stdin:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **self.environment},
         )
 
-    def settings(self) -> list[float]:
+    def settings(self, fault: str = "") -> list[float]:
+        """What is set; `fault` begins before: seconds and a rule of the stand-in."""
         assert self._looker.stdin is not None
         assert self._looker.stdout is not None
-        self._looker.stdin.write("\n")
+        self._looker.stdin.write(f"{fault}\n")
         self._looker.stdin.flush()
         return [float(each) for each in self._looker.stdout.readline().split()]
 
@@ -427,11 +433,20 @@ class Trial:
         if not outcome.restored_by:
             outcome.watchdog_failed = surrounding.spares_watchdog
             self._start_next("next")
-            if not outcome.restored_by and surrounding.hides:
+            if not outcome.restored_by and (surrounding.hides or surrounding.faults):
                 outcome.hidden = True
                 self._start_next("owner")
 
+    def _fail(self) -> None:
+        """Have the driver fail from now on, for a while."""
+        if self.surrounding.faults and isinstance(self.machine, StandInMachine):
+            rng = self.rng
+            rule = {"func": rng.choice(CALLS), "code": rng.choice(CODES), "p": rng.choice((0.3, 1))}
+            self.outcome.fault = f"{self.rng.uniform(0.1, 2.0):.2f} {json.dumps(rule)}"
+            self.machine.settings(self.outcome.fault)
+
     def _kill(self) -> None:
+        self._fail()
         for number, role in enumerate(self.surrounding.kills):
             if number and not self.surrounding.at_once:
                 time.sleep(self.rng.uniform(0.0, 0.8 if role == "second" else 0.05))
@@ -450,13 +465,17 @@ class Trial:
     def _start_next(self, role: str) -> None:
         """The next start of a session, which restores or says why not."""
         outcome = self.outcome
+        outcome.journal_lost |= self.surrounding.faults and self._is_lost()
         self._start(role, BEGIN, self.surrounding.next_within)
+        if role == "next" and self.surrounding.faults:
+            time.sleep(self.rng.uniform(0.3, 1.5))
+            self._fail()
         self._started[role].wait(SLOW_S)
         lines = self._lines(role)
         if not outcome.hidden:
-            outcome.said = [
-                said for said in (json.loads(lines[0]) if lines else []) if _ABOUT_SETTINGS.search(said)
-            ]
+            said = json.loads(lines[0]) if lines else []
+            outcome.said = [sentence for sentence in said if _ABOUT_SETTINGS.search(sentence)]
+        outcome.journal_lost |= self.surrounding.faults and self._is_lost()
         if self._wait(self._back, WATCHDOG_S, partial(self._gone, "watchdog")):
             outcome.restored_by = "next start"
         elif not lines:
@@ -481,6 +500,9 @@ class Trial:
         """Whether every GPU is as it was found and nothing is owed that a disk would let go."""
         owed = not self.surrounding.disk and list(self.home.glob("journals/*.json"))
         return self.machine.settings() == self._found and not owed
+
+    def _is_lost(self) -> bool:
+        return self.machine.settings() != self._found and not list(self.home.glob("journals/*.json"))
 
     def _make_home(self) -> None:
         users = self.surrounding.users
@@ -538,18 +560,10 @@ class Trial:
             self.cgroup.mkdir()
             joins = f"echo $$ > {self.cgroup}/cgroup.procs && exec " + '"$@"'
             command = ["sh", "-c", joins, "sh", *command]
-        with (
-            open(self.directory / f"{role}.out", "wb") as out,
-            open(self.directory / f"{role}.err", "wb") as err,
-        ):
-            self._started[role] = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=environment,
-                start_new_session=True,
-            )
+        log = self.directory / role
+        with open(log.with_suffix(".out"), "wb") as out, open(log.with_suffix(".err"), "wb") as err:
+            self._started[role] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                                   env=environment, start_new_session=True)
 
     def _modules(self) -> Path:
         directory = self.directory / "src"
@@ -579,12 +593,8 @@ class Trial:
         return whole.splitlines()
 
     def _last_words(self, role: str) -> str:
-        said = (
-            (self.directory / f"{role}.err")
-            .read_text(encoding="utf-8", errors="replace")
-            .strip()
-            .splitlines()
-        )
+        said = (self.directory / f"{role}.err").read_text(encoding="utf-8", errors="replace").split("\n")
+        said = [line for line in said if line.strip()]
         return said[-1] if said else f"exit status {self._started[role].poll()}"
 
     def _has(self, role: str, word: str) -> bool:
@@ -691,6 +701,7 @@ def summary(outcomes: list[Outcome]) -> dict[str, Any]:
         "told": sum(each.told for each in killed),
         "not_restored": sum(not each.restored_by and not each.told for each in killed),
         "silent": sum(each.silent for each in killed),
+        "journals_lost": sum(each.journal_lost for each in killed),
         "disturbed": sum(each.disturbed for each in killed),
         "ended_early": len(outcomes) - len(killed),
         "stored": sum(each.stored for each in killed),
@@ -761,6 +772,7 @@ def main() -> None:
     parser.add_argument("--stopped", type=float, default=STOPPED_S)
     parser.add_argument("--driver", type=Path)
     parser.add_argument("--simulated", action="store_true")
+    parser.add_argument("--faults", action="store_true")
     pieces, rest = parser.parse_known_args()
     options, STOPPED_S = arguments(__doc__ or "", rest), pieces.stopped
     before = []
@@ -772,6 +784,7 @@ def main() -> None:
         if path is None and not pieces.simulated:
             path = measurement_drivers.library(options.data, Path(scratch))
         every = SURROUNDINGS + STOPS_AND_DISKS + (OF_THE_STAND_IN if path else ())
+        every = FAULTS if pieces.faults else every
         asked = {each: permitted(each) for each in every}
         unshare = {each.name: command for each, (command, problem) in asked.items() if not problem}
         left_out = {each.name: problem for each, (_, problem) in asked.items() if problem}
@@ -791,11 +804,8 @@ def main() -> None:
     line = f"restored {result['restored']} of {result['trials']}, {result['silent']} silent"
     line += f", {result['ended_early']} ended early"
     print(f"\n{line}; {result['lost']} of {result['stored']} stored measurements lost")
-    failures = [
-        asdict(o)
-        for o in outcomes
-        if not (o.restored_by or o.told) or o.watchdog_failed or o.disturbed or o.lost
-    ]
+    failures = [asdict(o) for o in outcomes if not (o.restored_by or o.told) or o.watchdog_failed
+                or o.disturbed or o.lost or o.journal_lost or o.silent]
     told = {"driver": "stand-in" if path else "simulator", "summary": result, "surroundings": rows,
             "left_out": left_out, "failures": failures}
     finish({**told, "outcomes": [asdict(each) for each in outcomes]}, options.json)

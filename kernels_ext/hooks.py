@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import signal
 import threading
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from workbench._processes import interrupts_to
 
 from .cells import Options, energy_line, parse, problem, runner, strip
 from .running import Running
@@ -53,7 +56,26 @@ class Hooks:
         return Report(measurement, self._magics.tariff)._repr_mimebundle_()
 
     def before(self, info: Any) -> None:
-        """Open the window of a cell that asks for one; no error in here keeps the cell from running."""
+        """Open the window of a cell that asks for one; no error in here keeps the cell from running.
+
+        An interrupt waits until the cell begins: IPython would show this hook's traceback, and run the cell.
+        """
+        came: list[int] = []
+        try:
+            with interrupts_to(lambda number, _: came.append(number)):
+                self._before(info)
+        except KeyboardInterrupt:  # just before the handler was there
+            came.append(signal.SIGINT)
+        if came:
+            self._shell.ast_transformers.append(self)
+
+    def visit(self, tree: Any) -> Any:
+        """As a transformer of the cell's syntax tree: interrupt it before it runs."""
+        self._shell.ast_transformers.remove(self)
+        signal.raise_signal(signal.SIGINT)
+        return tree
+
+    def _before(self, info: Any) -> None:
         line = energy_line(info.raw_cell or "")
         self._end_left()
         if line is None or problem(line):
@@ -62,12 +84,6 @@ class Hooks:
             if threading.get_ident() != self._running.thread:  # a subshell's
                 self._magics.say("this cell is not measured: another one is being measured")
             return
-        from workbench._processes import interrupts_later
-
-        with interrupts_later():
-            self._open(info, line)
-
-    def _open(self, info: Any, line: str) -> None:
         options = parse(line)
         try:
             running = Running(self._magics, options, options.label, cell=True)

@@ -65,7 +65,7 @@ def process_facts(pid: int) -> ProcessFacts | None:
 
 def started_at(pid: int) -> str:
     """When a process started, as the kernel counts; empty for one that is gone or a zombie."""
-    if _proc_is_ours():
+    if sees_its_own():
         return facts.started if (facts := process_facts(pid)) is not None else ""
     try:
         os.kill(pid, 0)
@@ -85,7 +85,7 @@ def age_s(pid: int) -> float:
         return 0.0
 
 
-def _proc_is_ours() -> bool:
+def sees_its_own() -> bool:
     """Whether there is a /proc and it shows the processes of this PID namespace."""
     try:
         return os.readlink("/proc/self") == str(os.getpid())
@@ -270,19 +270,23 @@ def heard(parent: int, timeout_s: float) -> bytes | None:
     """The parent's input to this process; empty if nothing came in that time, None if the parent has closed
     it or ended.
 
-    The input alone does not show it: a process that the parent has forked may hold its other end.
+    The input alone does not show it: a process that the parent has forked may hold its other end. Nor does
+    the parent's number, where nobody waits for it. What it has sent until its end is read first.
     """
-    if os.getppid() != parent:
-        return None
-    if not select.select([0], [], [], timeout_s)[0]:
-        return b""
+    ended = os.getppid() != parent
+    if not select.select([0], [], [], 0.0 if ended else timeout_s)[0]:
+        return None if ended else b""
     return os.read(0, 4096) or None
 
 
 @contextlib.contextmanager
 def interrupts_to(handler: Any) -> Iterator[None]:
-    """Let a handler take the interrupts (Ctrl-C, a notebook's Stop) of a block in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
+    """Let a handler take the interrupts (Ctrl-C, a notebook's Stop) of a block in the main thread.
+
+    One that a program around Python (R, Julia) has installed in C stays: Python could not put it back.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is None:
         yield
         return
     before = signal.signal(signal.SIGINT, handler)

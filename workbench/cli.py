@@ -510,13 +510,13 @@ def _restore(arguments: Namespace) -> int:
     from .device import restore
     from .device.discovery import devices
 
-    outcome_lines = restore.owed() if arguments.dry_run else restore.recover(others=arguments.other_users)
+    outcome_lines = restore.recover(others=arguments.other_users, dry_run=arguments.dry_run)
     done = True
     if arguments.all:
         outcomes = [restore.to_default(device, dry_run=arguments.dry_run) for device in devices()]
         outcome_lines += [outcome.sentence for outcome in outcomes]
         done = all(outcome.settled for outcome in outcomes)
-    done = done and (arguments.dry_run or not restore.owed())
+    done = done and (arguments.dry_run or not restore.recover(dry_run=True))
     print(*outcome_lines or ["No settings of exited processes are left to restore."], sep="\n")
     messages = [each for each in outcome_lines if each]
     write_json(arguments, {"done": done, "dry_run": arguments.dry_run, "messages": messages})

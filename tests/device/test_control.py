@@ -204,9 +204,11 @@ def test_25_a_limit_that_another_program_has_set_meanwhile_is_left_alone(
 def test_a_restore_that_the_driver_refuses_is_reported_and_tried_again(machine: Machine) -> None:
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0))
-    machine.inject(SET_LIMIT, UNKNOWN, times=1)
-    message = lease.restore(device)
-    assert "250 W" in message
+    machine.inject(SET_LIMIT, UNKNOWN)
+    with pytest.warns(RuntimeWarning, match=f"{device.uuid}.*power limit .250 W.*`workbench restore`") as warned:
+        message = lease.restore(device)
+    assert [str(each.message) for each in warned] == [message]
+    machine.state.clear_faults()
     assert limit_w(machine) == 150.0
     assert journals() == [f"{device.uuid}.json"]
     with lease.applied(device, Setting(power_limit_w=120.0)):  # the next change knows what is owed
@@ -215,11 +217,13 @@ def test_a_restore_that_the_driver_refuses_is_reported_and_tried_again(machine: 
     assert journals() == []
 
 
-def test_a_setting_is_restored_after_two_refusals(machine: Machine) -> None:
+def test_a_setting_is_restored_after_two_refusals(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "PATIENCE_S", (0.0,))
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0))
     machine.inject(SET_LIMIT, UNKNOWN, times=4)  # each time the device tries to undo it, too
-    assert lease.restore(device)
+    with pytest.warns(RuntimeWarning, match="250 W"):
+        assert lease.restore(device)
     with lease.applied(
         device, Setting(sm_clock_mhz=1005)
     ):  # putting back fails at its start too, and works at its end
@@ -279,16 +283,28 @@ def test_a_journal_that_cannot_be_written_keeps_the_change_from_happening(
     assert lease.holder(device.uuid) == ""
 
 
-def test_a_damaged_journal_is_set_aside_and_reported(machine: Machine) -> None:
+NEWER = '{"uuid": "GPU-1", "before_w": 250.0, "touched": ["power_limit_w"], "version": 2}'
+
+
+@pytest.mark.parametrize(("text", "shown"), [('{"uuid": "GPU-', "nothing"), ("", "nothing"), (NEWER, "250.0 W before")])
+def test_a_journal_that_cannot_be_read_is_kept_and_reported_until_a_person_acts(
+    machine: Machine, text: str, shown: str
+) -> None:
     device = open_device()
     path = _paths.journals() / f"{device.uuid}.json"
-    path.write_text('{"uuid": "GPU-')
-    (reported,) = restore.recover()
-    assert f"{device.uuid}.damaged" in reported
-    assert journals() == [f"{device.uuid}.damaged"]
-    with lease.applied(device, Setting(power_limit_w=150.0)):
-        pass
-    assert limit_w(machine) == 250.0
+    for number in range(2):  # the second one does not replace the first
+        path.write_text(text)
+        (reported, *others) = restore.recover()[::-1]
+        assert (f"{device.uuid} may" in reported, shown in reported, str(path) in reported) == (True, True, True)
+        assert ("workbench restore --all" in reported, len(others)) == (True, number)
+        with pytest.warns(RuntimeWarning, match=f"{device.uuid}.*damaged"), lease.applied(device, Setting(150.0)):
+            pass
+        assert limit_w(machine) == 250.0
+    assert journals() == [f"{device.uuid}.1.damaged", f"{device.uuid}.damaged"]
+    assert {(_paths.journals() / name).read_text() for name in journals()} == {text}
+    assert len(restore.recover()) == len(restore.recover(dry_run=True)) == 2
+    assert restore.to_default(device).settled
+    assert (journals(), restore.recover(dry_run=True)) == ([], [])
 
 
 def test_a_home_that_cannot_be_written_to_is_replaced_and_reported(
@@ -313,7 +329,11 @@ def test_a_home_of_ones_own_choice_is_used(tmp_path: Path, monkeypatch: pytest.M
     assert _paths.home() == (Path(os.environ["XDG_DATA_HOME"]) / "gpu-energy-workbench", "")
 
 
-def test_a_hundred_changes_with_a_faulty_driver_restore_or_report_the_rest(machine: Machine) -> None:
+@pytest.mark.filterwarnings("ignore:.*is still changed:RuntimeWarning")
+def test_a_hundred_changes_with_a_faulty_driver_restore_or_report_the_rest(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restore, "PATIENCE_S", (0.0,))
     rng, device = random.Random(20), open_device()
     clocks = device.limits.sm_clocks_mhz[877]
     depth: list[object] = []
@@ -398,8 +418,10 @@ def test_an_unrestored_clock_and_a_foreign_limit_are_both_reported(machine: Mach
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0, sm_clock_mhz=1005))
     set_by_another_program(machine, 180.0)
-    machine.inject(RESET_SM, UNKNOWN, times=1)
-    message = lease.restore(device)
+    machine.inject(RESET_SM, UNKNOWN)
+    with pytest.warns(RuntimeWarning, match="SM clock"):
+        message = lease.restore(device)
+    machine.state.clear_faults()
     assert "resetting sm_clock_mhz" in message
     assert re.search("180 W.*250 W", message)
     assert journals() == [f"{device.uuid}.json"]  # the clock is still locked

@@ -146,7 +146,7 @@ def left_changed(machine: Machine, gpu: int = 0, **more: object) -> Journal:
     fields = {
         "uuid": device.uuid, "name": device.name, "pid": 2**22 + 1, "started": "1", "before_w": 250.0,
         "simulated": os.environ["WORKBENCH_SIMULATED_GPUS"],
-        "touched": ["power_limit_w"], "limits_w": [150.0],
+        "touched": ["power_limit_w"], "limits_w": [150.0], "directory": str(_paths.journals()),
     }
     made = Journal(**{**fields, **more})  # type: ignore[arg-type]
     made.write()
@@ -220,10 +220,10 @@ def test_a_watchdog_that_fails_tries_again(machine: Machine) -> None:
     code = f"""
 from workbench.device import watchdog
 real, failures = watchdog.recover, [OSError("a disk"), TypeError("a bug"), KeyError("another")]
-def recover():
+def recover(**held):
     if failures:
         raise failures.pop()
-    return real()
+    return real(**held)
 watchdog.recover = recover
 watchdog.watch(["{dead_pid()}", "1"])
 """
@@ -345,7 +345,7 @@ def test_a_uuid_names_no_file_elsewhere(uuid: str) -> None:
             use()
 
 
-def test_a_journal_with_a_path_for_a_uuid_or_under_another_name_is_set_aside(
+def test_a_journal_with_a_path_for_a_uuid_or_under_another_name_is_not_followed(
     machine: Machine, tmp_path: Path
 ) -> None:
     other = _paths.home()[0].parent / "service.lock"
@@ -355,7 +355,7 @@ def test_a_journal_with_a_path_for_a_uuid_or_under_another_name_is_set_aside(
         (_paths.journals() / name).write_text(json.dumps({**found.__dict__, "uuid": uuid}))
     found.path.unlink()
     assert len(restore.recover()) == 2
-    assert journals() == ["GPU-1.damaged", "GPU-2.damaged"]
+    assert journals() == ["GPU-1.json", "GPU-2.json"]
     assert (other.read_text(), limit_w(machine)) == ("another program's", 150.0)
 
 
@@ -414,10 +414,12 @@ def test_a_journal_of_another_user_restores_nothing_and_is_reported(machine: Mac
     assert limit_w(machine) == 150.0
 
 
-def test_a_limit_that_the_card_does_not_take_becomes_its_default(machine: Machine) -> None:
-    left_changed(machine, before_w=2500.0)
+def test_a_limit_that_the_card_does_not_take_is_reported_and_the_default_is_the_remedy(machine: Machine) -> None:
+    found = left_changed(machine, before_w=2500.0)
     (reported,) = restore.recover()
     assert re.search(r"2500 W.*100\.\.250 W", reported)
+    assert (limit_w(machine), journals()) == (150.0, [f"{found.uuid}.json"])
+    assert restore.to_default(open_device()).settled
     assert (limit_w(machine), journals()) == (250.0, [])
 
 
@@ -487,7 +489,10 @@ def test_only_ones_own_journal_is_removed(machine: Machine) -> None:
     device = open_device()
     lease.change(device, Setting(power_limit_w=150.0))
     path = _paths.journals() / f"{device.uuid}.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "pid": 1}))
+    theirs = journal.load(path)
+    assert theirs is not None
+    theirs.pid = 1
+    theirs.write()
     lease.restore(device)
     assert journals() == [path.name]
 
@@ -515,11 +520,12 @@ def test_a_journal_of_another_namespace_is_judged_by_the_lock(machine: Machine, 
     process = holder()
     first_line(process)
     path = _paths.journals() / f"{open_device().uuid}.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "namespace": "1", "pid": dead_pid()}))
-    assert restore.recover() == []
-    assert limit_w(machine) == 150.0
     found = journal.load(path)
     assert found is not None
+    found.namespace, found.pid = "1", dead_pid()
+    found.write()
+    assert restore.recover() == []
+    assert limit_w(machine) == 150.0
     assert found.writer_runs
     os.kill(watchdog_of(process.pid), signal.SIGKILL)
     process.kill()
@@ -642,9 +648,8 @@ def test_no_damaged_journal_stops_a_session(machine: Machine) -> None:
     wrong = [
         None, "", "x", 0, -1, 1e400, float("nan"), [], [None], ["x"], {}, True, "../../x", 10**400, 10**30,
     ]
-    set_aside = 0
     for trial in range(300):
-        fields, raw = dict(found.__dict__), bytearray(json.dumps(found.__dict__).encode())
+        fields, raw = json.loads(found.text), bytearray(found.text)
         if trial % 2:
             fields.update(
                 {name: rng.choice(wrong) for name in rng.sample(sorted(fields), rng.choice([1, 2]))}
@@ -653,15 +658,15 @@ def test_no_damaged_journal_stops_a_session(machine: Machine) -> None:
         else:
             for _ in range(rng.choice([1, 3])):
                 raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+        if raw == found.text:
+            continue
         found.path.write_bytes(raw)
-        restore.recover()
-        set_aside += found.path.with_suffix(".damaged").exists()
-        for path in _paths.journals().iterdir():
-            path.unlink()
-    assert set_aside > 150
+        reported = restore.recover()
+        assert limit_w(machine) == 250.0 or (found.uuid in "".join(reported) and found.path.read_bytes() == raw)
+        machine.state.change_setting(0, limit_w=150.0)
     found.path.write_text("[" * 100_000)
     (reported,) = restore.recover()
-    assert f"{found.uuid}.damaged" in reported
+    assert found.uuid in reported
 
 
 def test_a_home_that_cannot_be_read_does_not_stop_a_session(

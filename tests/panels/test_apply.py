@@ -14,7 +14,7 @@ import pytest
 import workbench
 import workbench.panels
 from tests.panels.listening import Browser, ask, bundle, later
-from workbench.device import lease, watchdog
+from workbench.device import watchdog
 from workbench.device.nvml import NvmlDevice
 from workbench.errors import DriverError, NotPermitted, UsageError
 from workbench.measurement import session as sessions
@@ -334,20 +334,6 @@ def test_undone_on_all_gpus_nothing_of_it_stays_chosen_and_one_that_fails_stops_
     applier.undo()
     assert limits() == [250.0, 250.0, 250.0]
     workbench.chosen.choose(None)
-
-
-def test_the_next_kernel_shows_the_setting_applied_by_the_previous_one(machine: Machine) -> None:
-    manual = ApplyPanel(Setting(150.0)).control
-    manual.apply(Setting(150.0))
-    device, at = manual.device, manual.history[-1].at
-    lease.restore_all()  # as at the end of a kernel
-    earlier = ManualControl(device).earlier
-    assert all(part in earlier for part in ("150 W", str(at), "250 W"))
-    again = ManualControl(device)
-    again.apply(Setting(200.0))
-    assert again.earlier == ""
-    again.undo()
-    assert ManualControl(device).earlier == ""
 
 
 def test_a_running_job_has_a_place_of_its_own_among_the_points(machine: Machine) -> None:

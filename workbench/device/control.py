@@ -6,20 +6,16 @@ driver does not report clocks that another program has locked: none is touched u
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import threading
 import time
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import _paths
 from .._html import HtmlFacts
-from ..errors import DeviceError, DriverError, NotPermitted, UsageError, WorkbenchError
+from ..errors import DeviceError, DriverError, NotPermitted, UsageError
 from ..records import Configuration, Process, Setting
-from . import chosen, driver, journal, lease, zeusd
+from . import chosen, driver, lease, protocol, zeusd
 from .gpu import OpenGpu
 from .journal import KNOBS
 from .protocol import Device
@@ -32,8 +28,6 @@ ORIGINS = {
     "process": "another process, which holds the GPU", "program": "another program, or an administrator",
     "lost": "nobody knows: the GPU does not answer",
 }
-KNOB_NAMES = {"power_limit_w": "power limit", "sm_clock_mhz": "SM clock", "mem_clock_mhz": "memory clock"}
-UNITS = {"power_limit_w": "W", "sm_clock_mhz": "MHz", "mem_clock_mhz": "MHz"}
 CLOCKS = KNOBS[1:]
 Sentences = tuple[str, ...]
 
@@ -91,12 +85,14 @@ def difference(now: Setting, wanted: Setting, device: Device) -> Sentences:
         if value is None:
             return "driver default"
         usual = knob == "power_limit_w" and default_w is not None and abs(value - default_w) <= SAME_W
-        return f"{value:g} {UNITS[knob]}" + (" (default)" if usual else "")
+        return f"{value:g} {'MHz' if knob in CLOCKS else 'W'}" + (" (default)" if usual else "")
 
     knobs = changed(now, wanted)
     if wanted.power_limit_w is None:
         knobs = tuple(knob for knob in knobs if knob != "power_limit_w")
-    return tuple(f"{KNOB_NAMES[knob]} {describe(knob, now)} → {describe(knob, wanted)}" for knob in knobs)
+    return tuple(
+        f"{protocol.KNOBS[knob][1]} {describe(knob, now)} → {describe(knob, wanted)}" for knob in knobs
+    )
 
 
 def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "") -> Rights:
@@ -165,8 +161,6 @@ class Control:
         self._lock = threading.RLock()
         self._lease = lease.Lease([device], who="person")
         self._done: list[Applied] = []
-        self._found: Setting | None = None  # before the first of the changes that were undone last
-        self.earlier = _earlier(device.uuid)  # what a kernel before this one had applied, as a sentence
 
     # looking
 
@@ -274,8 +268,7 @@ class Control:
                 if isinstance(error, NotPermitted):
                     self.refused = str(error)
                 if not self._done:  # what was held for this change is held for nothing
-                    self._found, self.not_restored = (before,
-                        "; ".join(self._lease.restore()) or self.not_restored)
+                    self.not_restored = "; ".join(self._lease.restore()) or self.not_restored
                 raise
             self.refused = self.not_restored = ""
             changed = difference(before, configuration.setting, self.device)
@@ -288,8 +281,6 @@ class Control:
             )
             chosen.choose(configuration)
             self._done.append(done)
-            self.earlier = ""
-            _remember(self.device.uuid, done)
             return done
 
     def undo(self) -> str:
@@ -314,10 +305,9 @@ class Control:
                 if left := _left_alone(now.power_limit_w, last.after.power_limit_w):
                     wanted = replace(wanted, power_limit_w=now.power_limit_w)
                 self._to(wanted, now)
-            self.not_restored, self.earlier = left, ""
+            self.not_restored = left
             self._done.pop()
             self._unchoose(last)
-            _remember(self.device.uuid, self._done[-1] if self._done else None)
             return self.not_restored or f"undone: {self.device.setting()} is active again"
 
     def undo_all(self) -> str:
@@ -330,7 +320,6 @@ class Control:
             self.not_restored = self._back()
             first, self._done = self._done[0], []
             self._unchoose(first)
-            _remember(self.device.uuid, None)
             return self.not_restored
 
     def restore_default(self) -> Applied:
@@ -348,12 +337,14 @@ class Control:
         self._wake()
         try:
             # Even where nothing is new the GPU is held, so that what is active is ours to undo.
-            self._lease.apply(new)
+            shown_w = self._lease.apply(new)[0].power_limit_w
             self.device.reset(freed)
         except DeviceError:
             self._as_before(before)
             raise
         after = self.device.setting()
+        if new.power_limit_w is not None:
+            wanted = replace(wanted, power_limit_w=shown_w)  # as the driver rounds it
         wrong = set(changed(after, wanted))
         if wrong - ({"power_limit_w"} if wanted.power_limit_w is None else set()):
             self._as_before(before)
@@ -377,7 +368,7 @@ class Control:
     def _back(self) -> str:
         """The way back to before the first change."""
         left = "; ".join(self._lease.restore())
-        first = self._found = self._done[0].before
+        first = self._done[0].before
         lost = {knob: getattr(first, knob) for knob in CLOCKS if getattr(first, knob) is not None}
         mine = lease.holder(self.device.uuid) == "this process"
         if not left and lost and mine and self.device.locked() != first:
@@ -390,16 +381,9 @@ class Control:
 
     def _settle(self) -> str:
         """Try again to restore what could not be, which the journal knows."""
-        found, journalled = self._found, journal.of(self.device.uuid)
-        owed_w = found.power_limit_w if found is not None else getattr(journalled, "before_w", None)
         self.device.setting()  # raises while the GPU does not answer
-        again = lease.Lease([self.device])
-        again.apply(Setting())  # takes the journal up
-        self.not_restored = "; ".join(again.restore())
-        now = self.device.setting()
-        self.not_restored = self.not_restored or _left_alone(now.power_limit_w, owed_w)
-        self._found = None
-        return self.not_restored or f"put back: {now} is active again"
+        self.not_restored = lease.settle(self.device.uuid)
+        return self.not_restored or f"put back: {self.device.setting()} is active again"
 
     def _make_way(self) -> Sentences:
         """What else of this process changes the GPU ends; sentences on what that was."""
@@ -445,38 +429,6 @@ def _left_alone(now_w: float | None, before_w: float | None) -> str:
     if now_w is None or before_w is None or abs(now_w - before_w) <= SAME_W:
         return ""
     return left_alone(now_w, before_w)
-
-
-def _memory(uuid: str) -> Path:
-    """Where the last change is written down, for the kernel after this one."""
-    return _paths.journals().with_name("applied") / _paths.named(uuid, ".json")
-
-
-def _remember(uuid: str, done: Applied | None) -> None:
-    """Write down what is applied now; nothing where all was undone. A full disk stops nobody."""
-    with contextlib.suppress(OSError):
-        if done is None:
-            _memory(uuid).unlink(missing_ok=True)
-            return
-        configuration = done.wanted
-        known = {**asdict(configuration.setting), "batch_size": configuration.batch_size, "at": done.at}
-        with _paths.replacing(_memory(uuid)) as file:
-            file.write(json.dumps({**known, "before_w": done.before.power_limit_w}).encode())
-
-
-def _earlier(uuid: str) -> str:
-    """What the last kernel had applied and not undone; empty where there is nothing to report."""
-    if lease.holder(uuid):
-        return ""  # it has not ended
-    try:
-        known = json.loads(_memory(uuid).read_text(encoding="utf-8"))
-        setting = Setting(*(known[knob] for knob in KNOBS))
-        return (
-            f"the kernel before this one had applied {setting} at {known['at']}; when it ended, the GPU was "
-            f"restored to {known['before_w']:g} W"
-        )
-    except (OSError, ValueError, KeyError, TypeError, WorkbenchError):
-        return ""
 
 
 def as_configuration(wanted: Configuration | Setting) -> Configuration:

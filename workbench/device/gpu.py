@@ -12,14 +12,7 @@ from typing import Any
 from .._html import facts
 from ..errors import NotSupported, OutOfRange, UsageError, shown
 from ..records import Capability, Process, Setting
-from .protocol import Device
-
-# By knob: the capability that it takes, its name, and what is done to it.
-KNOBS = {
-    "power_limit_w": ("set_power_limit", "power limit", "set"),
-    "mem_clock_mhz": ("lock_mem_clock", "memory clock", "locked"),
-    "sm_clock_mhz": ("lock_sm_clock", "SM clock", "locked"),
-}
+from .protocol import KNOBS, Device
 
 
 class OpenGpu(Device):

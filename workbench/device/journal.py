@@ -14,11 +14,14 @@ import errno
 import json
 import math
 import os
+import re
 import socket
 import struct
 import sys
 import threading
 import time
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,9 +33,11 @@ except ImportError:  # Windows: the journal still protects, two processes are no
 from .. import _paths, _processes
 from ..errors import DeviceError, NotPermitted
 from ..records import Setting
+from . import protocol
 
-KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
+KNOBS = tuple(protocol.KNOBS)
 LARGEST_BYTES = 16 * 2**20
+RELEASED = "released"  # in place of the writer's start: who has the lock now may restore
 _ASK = struct.Struct("@hhqqi0q")  # Linux's `struct flock`: kind, whence, start, length, pid
 _guard = threading.Lock()  # a process that closes a file loses its locks on it, also those of another thread
 _taken: set[str] = set()
@@ -43,7 +48,10 @@ class Journal:
     """The setting before the first change, and the settings made since.
 
     Attributes:
-        limits_w: Every power limit that this process has set or is about to set, each once.
+        before_w: The power limit (W) to restore; None where the driver did not report it.
+        touched: Knobs that are not restored yet.
+        limits_w: The last power limits (W) that this process has set or is about to set, each once.
+        directory: Where its file is, for the length of a hold; empty in journals of older versions.
     """
 
     uuid: str
@@ -57,16 +65,22 @@ class Journal:
     host: str = ""
     boot_id: str = ""
     namespace: str = ""  # that the pid counts in; journals of older versions tell none
+    directory: str = ""
 
     @property
     def path(self) -> Path:
-        return _paths.journals() / _paths.named(self.uuid, ".json")
+        return Path(self.directory or _paths.journals()) / _paths.named(self.uuid, ".json")
+
+    @property
+    def text(self) -> bytes:
+        """One line of JSON with a checksum: a turned bit must not become another limit, host or boot."""
+        return json.dumps({**self.__dict__, "checksum": _checksum(self.__dict__)}).encode()
 
     def write(self) -> None:
         """Replace the file on disk in one step, and wait until the disk has it. Raises DeviceError."""
         try:
             with _paths.replacing(self.path) as file:
-                file.write(json.dumps(self.__dict__).encode())
+                file.write(self.text)
         except OSError as error:
             raise DeviceError(f"{self.name} is not changed: its journal, from which it is restored after a "
                               f"kill, cannot be written ({error}); free space there, or set WORKBENCH_HOME"
@@ -79,17 +93,20 @@ class Journal:
         try:
             if setting.power_limit_w is not None:
                 limit_w = float(setting.power_limit_w)  # JSON does not take NumPy's
-                if math.isfinite(limit_w) and limit_w not in self.limits_w:  # the device refuses others
-                    self.limits_w = [*self.limits_w, limit_w]
+                if math.isfinite(limit_w):  # the device refuses others
+                    earlier = [each for each in self.limits_w if each != limit_w]
+                    self.limits_w = [*earlier[-99:], limit_w]
             self.write()
         except BaseException:
             self.touched, self.limits_w = before
             raise
 
-    def remove(self) -> None:
-        """Take the file away, unless another process has written it meanwhile."""
-        found = load(self.path)
-        if found is not None and found.writer == self.writer:
+    def forget(self, knobs: Iterable[str]) -> None:
+        """Knobs are as they were: the file goes with the last one, unless another process has written it."""
+        self.touched = [knob for knob in self.touched if knob not in knobs]
+        if self.touched:
+            self.write()
+        elif (found := load(self.path)) is not None and found.writer == self.writer:
             self.path.unlink(missing_ok=True)
 
     @property
@@ -113,26 +130,26 @@ class Journal:
         return bool(now and self.boot_id) and self.boot_id != now
 
     @property
-    def of_this_process(self) -> bool:
-        pid = os.getpid()
-        return self.pid == pid and self.in_this_namespace and self.started == _processes.started_at(pid)
-
-    @property
     def in_this_namespace(self) -> bool:
         """Whether the pid counts in the PID namespace of this process."""
         return self.namespace in ("", _processes.namespace())
 
     @property
     def writer_runs(self) -> bool:
-        """Whether its writer still runs. In another PID namespace the lock in the same home shows it."""
-        if self.in_this_namespace:
+        """Whether its writer still runs. In another PID namespace, and without a /proc that tells a zombie
+        from a living process, the lock in the same home shows it.
+        """
+        if fcntl is None or (self.in_this_namespace and _processes.sees_its_own()):
             return _processes.runs(self.pid, self.started)
-        return bool(holder(self.uuid))
+        if self.started == RELEASED or (by := _locked_by(self.uuid)) is None:
+            return False
+        return not self.in_this_namespace or by[0] == self.pid
 
     @property
     def is_sound(self) -> bool:
         """Whether every field is of its type: the file may have been damaged, or made by somebody."""
-        texts = (self.uuid, self.name, self.started, self.simulated, self.host, self.boot_id, self.namespace)
+        texts = (self.uuid, self.name, self.started, self.simulated, self.host, self.boot_id, self.namespace,
+                 self.directory)
         return (
             all(isinstance(text, str) and "\0" not in text for text in texts) and type(self.pid) is int
             and 0 < self.pid < 2**31 and (self.before_w is None or _is_power(self.before_w))
@@ -150,14 +167,64 @@ def of(uuid: str) -> Journal | None:
     return load(_paths.journals() / _paths.named(uuid, ".json"))
 
 
+def parse(text: str | bytes) -> Journal | None:
+    """A journal from its text; None where that is damaged, or of a newer version."""
+    try:
+        fields = json.loads(text)
+        sound = fields.pop("checksum", None) in (None, _checksum(fields))
+        journal = Journal(**fields)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return journal if sound and journal.is_sound else None
+
+
 def load(path: Path) -> Journal | None:
     """The journal of a file; None where there is none, or none that can be read."""
     try:
-        with open(_paths.open_plain(path, os.O_RDONLY), encoding="utf-8") as file:
-            journal = Journal(**json.loads(file.read(LARGEST_BYTES)))
-        return journal if journal.is_sound and path.name == _paths.named(journal.uuid, ".json") else None
-    except (OSError, ValueError, TypeError, RecursionError, DeviceError):
+        journal = parse(_read(path))
+        if journal is None or path.name != _paths.named(journal.uuid, ".json"):
+            return None
+    except (OSError, DeviceError):
         return None
+    journal.directory = str(path.parent)  # wherever it was written
+    return journal
+
+
+def unusable() -> dict[Path, str]:
+    """Journals that cannot be followed, each with a sentence: they are kept until a person removes them."""
+    directory = _paths.journals()
+    found = sorted((*directory.glob("*.damaged"), *directory.glob("*.json")))
+    return {path: _describe_unusable(path) for path in found if load(path) is None}
+
+
+def set_aside(path: Path) -> str:
+    """Keep a journal that cannot be followed, under a name that no change needs; returns a sentence on it."""
+    number, kept = 1, path.with_suffix(".damaged")
+    while kept.exists():
+        number, kept = number + 1, path.with_suffix(f".{number}.damaged")
+    with contextlib.suppress(OSError):  # of a directory that may not be written to: no journal can be, either
+        path.rename(kept)
+    return _describe_unusable(kept)
+
+
+def _describe_unusable(path: Path) -> str:
+    uuid, text = path.name.split(".")[0], ""
+    with contextlib.suppress(OSError):
+        text = _read(path)
+    known = [what for knob, (_, what, _) in protocol.KNOBS.items() if f'"{knob}"' in text]
+    known += [f"{watts} W before" for watts in re.findall(r'"before_w": ?([0-9.]+)', text)]
+    return (f"{uuid} may be left changed ({', '.join(known) or 'nothing can be read'}): its journal {path} "
+            f"is damaged, of a newer version or another user's. See `nvidia-smi -q -i {uuid}`; "
+            "`workbench restore --all` sets the defaults and removes it")
+
+
+def _read(path: Path) -> str:
+    with open(_paths.open_plain(path, os.O_RDONLY), encoding="utf-8", errors="replace") as file:
+        return file.read(LARGEST_BYTES)
+
+
+def _checksum(fields: dict[str, object]) -> int:
+    return zlib.crc32(json.dumps(fields).encode())
 
 
 class Lock:
@@ -214,12 +281,16 @@ def lock(uuid: str, name: str, node: str = "") -> Lock | None:
 
 def holder(uuid: str) -> str:
     """Which other process has the lock, "process 123 (train.py), since 14:30"; empty where none has."""
+    by = _locked_by(uuid)
+    return _describe(*by) if by is not None else ""
+
+
+def _locked_by(uuid: str) -> tuple[int, float] | None:
+    """Process id of whoever else has the lock, and since when."""
     if fcntl is None or not sys.platform.startswith("linux"):  # elsewhere `struct flock` is another
-        return ""
+        return None
     with _guard:
-        if uuid in _taken:
-            return ""
-        for path in (_shared(uuid), _in_home(uuid)):
+        for path in () if uuid in _taken else (_shared(uuid), _in_home(uuid)):
             try:
                 descriptor = _paths.open_plain(path, os.O_RDONLY)
             except OSError:
@@ -228,12 +299,12 @@ def holder(uuid: str) -> str:
                 asked = _ASK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
                 kind, _, _, _, pid = _ASK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
                 if kind != fcntl.F_UNLCK:
-                    return _describe(pid, os.fstat(descriptor).st_mtime)
+                    return pid, os.fstat(descriptor).st_mtime
             except OSError:  # a file system without locks: nobody can report
                 continue
             finally:
                 os.close(descriptor)
-    return ""
+    return None
 
 
 def _forget() -> None:

@@ -18,24 +18,26 @@ import contextlib
 import math
 import os
 import socket
+import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from .. import _paths, _processes
-from ..errors import DeviceError, DeviceHeld, NotPermitted
+from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, OutOfRange
 from ..records import Setting
 from . import journal as journals
 from . import watchdog
 from .journal import KNOBS, Journal
 from .protocol import Device
-from .restore import SAME_W, put_back
+from .restore import SAME_W, put_back, still_changed
 
 LINGERS_S = 3.0  # for which a lock still shows that was let go
-WAITS = 40  # pauses for a watchdog
+WAITS = 200  # pauses for a watchdog
 GAPS, GAP_S = 2, 0.05  # looks at a GPU at rest, at which locks do not show, and the time between them
 _LOCKED_BY_OTHERS = (
     "another user or program has locked the clocks of {}, and NVML does not report the lock, so it could not "
@@ -52,14 +54,14 @@ class _Holding:
     journal: Journal
     lock: Any
     found: Setting
-    owes: bool = False  # the journal holds what an earlier one could not put back
+    note: str = ""  # on what an earlier holder had left
     changes: list[Change] = field(default_factory=list)  # made in it and not taken back, oldest first
     lent: bool = False  # to a child process, which may change it meanwhile
 
 
 _held: dict[str, _Holding] = {}
 _let_go_s: dict[str, float] = {}  # when locks of ours were let go last
-_owed: set[str] = set()  # let go with a journal of what could not be put back
+_owed: dict[str, _Holding] = {}  # let go with a journal of what could not be put back
 _locked: set[str] = set()  # whose clocks this process has locked: what is locked there since is its own
 _guard = threading.RLock()
 
@@ -84,15 +86,14 @@ class Lease:
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
-            if kind is None:
-                self.restore()
-            else:
-                self.release()  # what the block has raised is what to tell
+            problems = self._restore()[1]
         except KeyboardInterrupt:  # it came before the end had begun
             self.release()
             raise
+        for problem in problems:  # of a block inside another one, which restores the rest
+            _warn(f"{problem}. The block around this one restores the GPU at its end")
 
     @property
     def holds(self) -> bool:
@@ -157,7 +158,7 @@ class Lease:
         """A sentence, if another program has changed a power limit since it was put."""
         for share in self._shares:
             current_w, found_w = share.current.power_limit_w, share.found.power_limit_w
-            wanted_w = found_w if current_w is None else current_w
+            wanted_w = found_w if current_w is None else share.shown_w
             now_w = share.device.setting().power_limit_w
             if wanted_w is not None and now_w is not None and abs(now_w - wanted_w) > SAME_W:
                 name = share.device.name
@@ -203,6 +204,7 @@ class Change:
     before: Setting | None = None  # what was set in it already; None where it began with the first change
     tried: set[str] = field(default_factory=set)  # knobs that may have been changed
     current: Setting = field(default_factory=Setting)  # what the knobs were put to
+    shown_w: float | None = None  # the limit that was read back then, which a driver rounds
 
     @property
     def holds(self) -> bool:
@@ -230,6 +232,7 @@ class Change:
             self.holding = _held.get(self.device.uuid)
         for knob in _named(setting):
             self.current = replace(self.current, **{knob: getattr(setting, knob)})
+            self.shown_w = shown.power_limit_w
         if self.holding is not None and self not in self.holding.changes:
             self.holding.changes.append(self)
         return shown
@@ -278,47 +281,64 @@ def change(device: Device, setting: Setting, *, force: bool = False) -> Setting:
         OutOfRange, NotSupported, NotPermitted: nothing was changed.
     """
     with _guard:
+        device.check(setting)
         fresh = device.uuid not in _held
         holding = _hold(device)
+        journal = holding.journal
+        new = _named(setting) - set(journal.touched)
         try:
             first_lock = bool(_named(setting) - {"power_limit_w"}) and device.uuid not in _locked
             if first_lock and not force and _somebody_has_locked(device):
                 raise NotPermitted(_LOCKED_BY_OTHERS.format(device.name))
-            holding.journal.note(setting)  # before the change: a kill in between must not lose the way back
+            before = device.setting()
+            _note(journal, setting)  # before the change: a kill in between must not lose the way back
         except BaseException:  # a full disk: nothing was changed yet
             if fresh:
-                _release(holding, keep_journal=holding.owes)
+                _release(holding, holding.note)
             raise
         try:
             written = device.write(setting)
             if _named(setting) - {"power_limit_w"}:
                 _locked.add(device.uuid)
+            limit_w = written.power_limit_w
+            if setting.power_limit_w is not None and limit_w not in journal.limits_w:
+                _note(journal, Setting(power_limit_w=limit_w))  # rounded, or capped
             return written
-        except DeviceError:
-            if fresh:
-                _give_up(holding)
-            raise
-        except BaseException:  # an interrupt, and the setting may be in force already
-            if fresh:
-                with contextlib.suppress(Exception):
+        except BaseException as error:  # after an interrupt the setting may be in force already
+            with contextlib.suppress(Exception):
+                if isinstance(error, NotPermitted | NotSupported | OutOfRange):
+                    # What a driver has refused is as it was; what it did not answer to may be changed.
+                    now = replace(device.locked(), power_limit_w=device.setting().power_limit_w)
+                    journal.forget({knob for knob in new if getattr(now, knob) == getattr(before, knob)})
+                    watchdog.send(journal)
+                if fresh:
                     restore(device)
             raise
 
 
 def restore(device: Device) -> str:
     """Restore the setting before the first `change` and release the GPU, if this process holds it; returns a
-    message if a knob is not restored.
+    message if a knob is not restored. What could not be restored is kept in the journal, with a warning.
     """
     with _guard:
         holding = _held.get(device.uuid)
         if holding is None:
             return ""
-        if holding.lent:  # it is restored already, and another process changes it
-            _release(holding)
-            return ""
-        outcome = put_back(holding.device, holding.journal)
-        _release(holding, keep_journal=not outcome.settled)
-        return outcome.sentence
+        # What is lent is restored already, and another process changes it.
+        left = "" if holding.lent else put_back(lambda: holding.device, holding.journal)
+        sentence = "; ".join(filter(None, [holding.note, left]))
+        _release(holding, sentence)
+        return sentence
+
+
+def settle(uuid: str) -> str:
+    """Try again to restore a GPU that this process has let go changed; a sentence as of `restore`."""
+    holding = _owed[uuid]
+    try:
+        _hold(holding.device)
+    except (DeviceError, OSError) as error:
+        return still_changed(holding.journal, str(error))
+    return restore(holding.device)
 
 
 @contextlib.contextmanager
@@ -344,9 +364,12 @@ def _lent(holding: _Holding) -> Iterator[None]:
     with _guard:
         if changes(device.uuid, "tuner"):
             raise DeviceHeld(f"a tuner of this process is changing {device.name}; end the tuning first")
-        now = device.setting()
-        put_back(device, journal)
-        journal.remove()
+        now, touched = device.setting(), journal.touched
+        problem = put_back(lambda: device, journal)
+        if journal.touched:
+            raise DeviceError(problem)
+        journal.forget(())
+        watchdog.send(journal)
         holding.lock.close()
         holding.lent = True
     try:
@@ -354,7 +377,7 @@ def _lent(holding: _Holding) -> Iterator[None]:
     finally:
         with _guard:
             if _held.get(device.uuid) is holding:
-                again = Setting(**{knob: getattr(now, knob) for knob in journal.touched})
+                again = Setting(**{knob: getattr(now, knob) for knob in touched})
                 holding.lent, lock = False, journals.lock(device.uuid, device.name, device.node)
                 if lock is None:
                     _release(holding)  # somebody else has taken it
@@ -363,10 +386,16 @@ def _lent(holding: _Holding) -> Iterator[None]:
                     change(device, again)
 
 
-def restore_all() -> list[str]:
-    """Restore every GPU that this process holds; returns the sentences of those where something is left."""
+def restore_all(*, again: bool = False) -> list[str]:
+    """Restore every GPU that this process holds; returns the sentences of those where something is left.
+
+    Args:
+        again: Also those that could not be restored before.
+    """
     with _guard:
-        return [left for holding in list(_held.values()) if (left := restore(holding.device))]
+        owed = [uuid for uuid in _owed if again and uuid not in _held]
+        left = [restore(holding.device) for holding in list(_held.values())] + list(map(settle, owed))
+    return [each for each in left if each]
 
 
 @contextlib.contextmanager
@@ -441,25 +470,19 @@ def _hold(device: Device) -> _Holding:
         raise DeviceHeld(f"{device.name} is being changed by {holder(device.uuid) or 'another process'}; "
                          "wait until it has finished, or stop it there")
     try:
-        stale, settled = journals.of(device.uuid), True
-        if stale is not None and (not stale.of_this_host or stale.of_an_earlier_boot):
-            stale = None
-        if stale is not None and not stale.of_this_process and stale.writer_runs:
-            raise DeviceHeld(f"{device.name} is being changed by process {stale.pid}, whose locks are "
-                             f"elsewhere; wait until it has finished, or stop it there ({stale.path})")
-        if stale is not None and _paths.is_ours(stale.path):
-            settled = put_back(device, stale).settled
+        stale, note = _take_up(device)
         watchdog.start()
         simulated = os.environ.get("WORKBENCH_SIMULATED_GPUS", "") if device.simulated else ""
         found = device.setting()
         journal = Journal(device.uuid, device.name, os.getpid(), _processes.started_at(os.getpid()),
                           found.power_limit_w, simulated, host=socket.gethostname(),
-                          boot_id=_processes.boot_id(), namespace=_processes.namespace())
-        holding = _Holding(device, journal, lock, found)
-        if stale is not None and not settled:  # what it owes goes on with ours
-            journal.before_w, journal.touched = stale.before_w, stale.touched
-            journal.limits_w = stale.limits_w
-            holding.owes = True
+                          boot_id=_processes.boot_id(), namespace=_processes.namespace(),
+                          directory=str(_paths.journals()))
+        if stale is not None:  # what it owes goes on with ours
+            journal.touched = stale.touched
+            if "power_limit_w" in stale.touched:
+                journal.before_w, journal.limits_w = stale.before_w, stale.limits_w
+        holding = _Holding(device, journal, lock, found, note)
     except BaseException:
         lock.close()
         raise
@@ -467,28 +490,46 @@ def _hold(device: Device) -> _Holding:
     return holding
 
 
-def _give_up(holding: _Holding) -> None:
-    """Let a GPU go whose first change failed; what the device could not undo is retried or journalled."""
-    journal = holding.journal
-    try:
-        still = holding.device.setting()
-    except DeviceError:
-        left = True
-    else:
-        now_w, before_w = still.power_limit_w, journal.before_w
-        known = "power_limit_w" in journal.touched and now_w is not None and before_w is not None
-        moved = known and abs(now_w - before_w) > SAME_W  # type: ignore[operator]
-        left = holding.owes or moved or still.sm_clock_mhz is not None or still.mem_clock_mhz is not None
-    _release(holding, keep_journal=left and not put_back(holding.device, journal).settled)
+def _take_up(device: Device) -> tuple[Journal | None, str]:
+    """Restore what an earlier holder of a GPU has left; returns its journal where that cannot be done now, or
+    a sentence where something is left for good.
+    """
+    path = _paths.journals() / _paths.named(device.uuid, ".json")
+    stale, mine = journals.load(path), _owed.get(device.uuid)
+    if stale is None and mine is not None:  # its file is gone
+        stale = mine.journal
+    elif path.exists() and (stale is None or not stale.of_this_host or not _paths.is_ours(path)):
+        return None, journals.set_aside(path)
+    if stale is None or stale.of_an_earlier_boot:
+        return None, ""
+    if stale.pid != os.getpid() and stale.writer_runs:
+        raise DeviceHeld(f"{device.name} is being changed by process {stale.pid}, whose locks are "
+                         f"elsewhere; wait until it has finished, or stop it there ({stale.path})")
+    sentence = put_back(lambda: device, stale)
+    if stale.touched:
+        return stale, ""
+    stale.path.unlink(missing_ok=True)
+    return None, sentence
 
 
-def _release(holding: _Holding, *, keep_journal: bool = False) -> None:
-    uuid = holding.device.uuid
-    if keep_journal:
-        _owed.add(uuid)
+def _note(journal: Journal, setting: Setting) -> None:
+    """Write down the next setting, on disk and in the watchdog."""
+    journal.note(setting)
+    watchdog.send(journal)
+
+
+def _release(holding: _Holding, sentence: str = "") -> None:
+    """Let a GPU go. What is not restored stays in the journal, and the sentence on it is a warning, once."""
+    uuid, journal = holding.device.uuid, holding.journal
+    known = uuid in _owed
+    if journal.touched:
+        journal.started = journals.RELEASED
+        _owed[uuid] = holding
     else:
-        holding.journal.remove()
-        _owed.discard(uuid)
+        _owed.pop(uuid, None)
+    with contextlib.suppress(DeviceError, OSError):  # the watchdog has it too
+        journal.forget(())
+    watchdog.send(journal)
     if uuid in _locked:
         _let_go_s[uuid] = holding.device.clock()
     _locked.discard(uuid)  # what is locked from now on is not ours
@@ -496,6 +537,16 @@ def _release(holding: _Holding, *, keep_journal: bool = False) -> None:
     holding.lock.close()
     if not _held and not _owed:  # what is owed the watchdog tries again when this process has ended
         watchdog.stop()
+    if sentence and not known:
+        _warn(sentence)
+
+
+def _warn(sentence: str) -> None:
+    """A warning each time, whatever was shown before; it never ends the program."""
+    try:
+        warnings.warn_explicit(sentence, RuntimeWarning, "workbench", 1)
+    except RuntimeWarning as raised:  # the person makes errors of warnings
+        print(raised, file=sys.stderr)
 
 
 def _forget() -> None:

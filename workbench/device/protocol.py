@@ -7,6 +7,13 @@ from typing import Protocol
 from ..clock import Clock
 from ..records import Capability, Limits, Process, Sample, Setting
 
+# By knob: the capability that it takes, its name, and what is done to it.
+KNOBS = {
+    "power_limit_w": ("set_power_limit", "power limit", "set"),
+    "sm_clock_mhz": ("lock_sm_clock", "SM clock", "locked"),
+    "mem_clock_mhz": ("lock_mem_clock", "memory clock", "locked"),
+}
+
 
 class Device(Protocol):
     """A GPU that can be measured and, with the right to, changed. Watts, joules, seconds, MHz."""

@@ -1,6 +1,6 @@
 """Restore a GPU from its journal; settings of other programs are left alone.
 
-Standard library only, but for the driver's door.
+What was not read back as restored stays in the journal. Standard library only, but for the driver's door.
 """
 
 from __future__ import annotations
@@ -8,23 +8,20 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from .. import _paths
-from ..errors import DeviceError, NotPermitted, NotSupported, SimulationError, Transient, describe_error
+from ..errors import DeviceError, DriverError, NotPermitted, SimulationError, describe_error
 from ..records import Setting
 from . import driver
 from . import journal as journals
-from .journal import KNOBS, Journal, load, of
-from .protocol import Device
+from .journal import Journal, load, of
+from .protocol import KNOBS, Device
 
 SAME_W = 1.0  # the driver rounds limits
-PATIENCE_S = (0.05, 0.15, 0.3, 0.5)  # pauses between the attempts to restore while the driver cannot answer
-T = TypeVar("T")
+PATIENCE_S = (0.0, 0.05, 0.15, 0.3, 0.5)  # before the attempts to restore, while the driver answers wrongly
 
 
 @dataclass(frozen=True)
@@ -35,33 +32,38 @@ class RestoreOutcome:
     settled: bool = True
 
 
-def recover(*, others: bool = False) -> list[str]:
+def recover(
+    *, others: bool = False, mine: Iterable[Journal] = (), but: Callable[[str], bool] = lambda _: False,
+    dry_run: bool = False,
+) -> list[str]:
     """Restore what processes that are gone left changed; returns a sentence for each such GPU.
 
     Args:
+        dry_run: Only list them.
         others: Follow journals of other users too, as root does in the epilog of a job. A journal written by
             hand can set a limit within the card's range, and unlock clocks.
+        mine: Journals that a process which is gone has handed over; their files may be gone too.
+        but: Whether a GPU (by its UUID) is left out.
     """
-    notes = []
-    for path in sorted(_paths.journals().glob("*.json")):
+    notes = list(journals.unusable().values())
+    found = {path: journal for path in _paths.journals().glob("*.json")
+             if (journal := load(path)) is not None and not but(journal.uuid)}
+    for journal in mine:
+        there = found.get(journal.path)
+        if there is not None and there.writer != journal.writer:
+            journal.touched = []  # another process has taken the GPU up
+        elif journal.touched:
+            found[journal.path] = journal
+    for path, journal in sorted(found.items(), key=lambda each: each[0]):
         try:
-            notes += _restore_from(path, others=others)
+            if not dry_run:
+                notes += _restore_from(path, journal, others=others, handed_over=journal in mine)
+            elif journal.of_this_host and not journal.of_an_earlier_boot and not journal.writer_runs:
+                what = ", ".join(journal.touched)
+                notes.append(f"{journal.name} was left changed ({what}) by a process that is gone")
         except Exception as error:  # one journal keeps no other from being restored
             notes.append(f"{path.name}, the journal of a changed GPU, could not be restored from "
                         f"({describe_error(error)})")
-    return notes
-
-
-def owed() -> list[str]:
-    """A sentence for each GPU that a process which is gone has left changed; restores nothing."""
-    notes = []
-    for path in sorted(_paths.journals().glob("*.json")):
-        journal = load(path)
-        if journal is None:
-            notes.append(f"{path.name} is no readable journal of a changed GPU")
-        elif journal.of_this_host and not journal.of_an_earlier_boot and not journal.writer_runs:
-            what = ", ".join(journal.touched)
-            notes.append(f"{journal.name} was left changed ({what}) by a process that is gone")
     return notes
 
 
@@ -88,11 +90,9 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
     """
     try:
         limit_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
-        changed = limit_w is not None and default_w is not None and abs(limit_w - default_w) > SAME_W
-        kept = ""
-        limit = f"power limit {limit_w:g} W, default {default_w:g} W" if changed else "default power limit"
-        if limit_w is not None and default_w is None:
-            limit = f"power limit {limit_w:g} W is left, as its default is unknown"
+        limit = f"power limit {_watts(limit_w)}, default {_watts(default_w)}"
+        if why := driver.read_only():
+            return RestoreOutcome(f"{device.name}: {limit}; {why}", settled=False)
         if dry_run:
             return RestoreOutcome(f"{device.name}: {limit}; its clocks would be unlocked")
         lock = journals.lock(device.uuid, device.name, device.node)
@@ -100,135 +100,153 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
             holder = journals.holder(device.uuid) or "this process"
             return RestoreOutcome(f"{device.name}: not changed, {holder} holds it", settled=False)
         try:
-            for knob in KNOBS if changed else KNOBS[1:]:
-                why = driver.read_only(knob)
-                if why and not driver.read_only():  # clocks only: nobody here has locked any
-                    kept = f"; {why}"
-                    continue
-                with contextlib.suppress(NotSupported):  # then it was never locked
-                    _patiently(partial(device.reset, (knob,)))
             owed = of(device.uuid)
-            if owed is not None and not owed.writer_runs:  # whoever's: it asks for nothing any more
-                with contextlib.suppress(OSError):  # another user's, in a directory of others
-                    owed.path.unlink(missing_ok=True)
+            knobs = [knob for knob, (ability, _, _) in KNOBS.items()
+                     if device.can(ability) or (owed is not None and knob in owed.touched)]
+            every = Journal(device.uuid, device.name, os.getpid(), "", default_w, "", knobs,
+                            [] if limit_w is None else [limit_w])
+            problem = put_back(lambda: device, every)
+            if every.touched:
+                return RestoreOutcome(problem, settled=False)
+            for path in {*journals.unusable(), *([owed.path] if owed is not None else [])}:
+                if path.name.startswith(f"{device.uuid}.") and (owed is None or not owed.writer_runs):
+                    with contextlib.suppress(OSError):  # another user's, in a directory of others
+                        path.unlink()
         finally:
             lock.close()
-        return RestoreOutcome(f"{device.name}: put to the driver's defaults ({limit} before){kept}")
+        why = driver.read_only("sm_clock_mhz")
+        return RestoreOutcome(f"{device.name}: put to the driver's defaults ({limit} before)"
+                              + (f"; {why}" if why else ""))
     except DeviceError as error:
         return RestoreOutcome(f"{device.name}: {error}", settled=False)
 
 
-def _restore_from(path: Path, *, others: bool) -> list[str]:
-    journal = load(path)
-    if journal is None:
-        if not path.exists():
-            return []
-        aside = path.with_suffix(".damaged")
-        with contextlib.suppress(OSError):
-            path.replace(aside)
-        return [f"a journal of a changed GPU could not be read and was set aside as {aside.name}"]
+def _restore_from(path: Path, journal: Journal, *, others: bool, handed_over: bool) -> list[str]:
     if not journal.of_this_host:
         return []
     if journal.of_an_earlier_boot:
         path.unlink(missing_ok=True)
         return []
-    if journal.writer_runs:
-        return []
-    left = f"{journal.name} was left changed by a process that is gone and is not restored: "
-    if not others and not _paths.is_ours(path):
-        return [f"{left}its journal {path} is another user's, who can restore it; or remove that file"]
+
+    def taken_up() -> bool:
+        """Whether another process has restored it, or changes the GPU itself, meanwhile."""
+        there = load(path)
+        return not handed_over if there is None else there.writer != journal.writer
+
+    if not handed_over:
+        if journal.writer_runs:
+            return []
+        if not others and not _paths.is_ours(path):
+            return [still_changed(journal, f"its journal {path} is another user's, who can restore it; or "
+                                  "remove that file")]
+    until_s = time.monotonic() + 3.0
     try:
-        lock = journals.lock(journal.uuid, journal.name)
+        while (lock := journals.lock(journal.uuid, journal.name)) is None and not taken_up():
+            if time.monotonic() > until_s:
+                holder = journals.holder(journal.uuid) or "another process"
+                return [still_changed(journal, f"{holder} is restoring it just now")]
+            time.sleep(0.05)
     except NotPermitted as error:
-        return [f"{left}{error}"]
+        return [still_changed(journal, str(error))]
     if lock is None:
-        return []  # its watchdog is at work
+        return []
     try:
-        journal = load(path)  # another process may have restored it, and changed the GPU itself, meanwhile
-        return _recover(path, journal) if journal is not None and not journal.writer_runs else []
+        return [] if taken_up() else _recover(path, journal, keep=not others)
     finally:
-        lock.close()
+        lock.close(abandoned=bool(journal.touched))
 
 
-def _recover(path: Path, journal: Journal) -> list[str]:
+def _recover(path: Path, journal: Journal, *, keep: bool) -> list[str]:
     from ..simulation.nvml_library import attach
 
     if journal.simulated:
         here = os.environ.get("WORKBENCH_SIMULATED_GPUS", "")
         if not Path(journal.simulated).exists():
-            path.unlink()
+            path.unlink(missing_ok=True)
+            journal.touched = []
             return []
         if here != journal.simulated:
             return []  # not this process's machine
         attach()
-    left = f"{journal.name} was left changed by a process that is gone"
-    try:
-        outcome = put_back(driver.current().open_uuid(journal.uuid), journal)
-    except (DeviceError, SimulationError) as error:
-        return [f"{left} and could not be restored: {error}"]
-    if outcome.settled:
-        path.unlink(missing_ok=True)
-    if outcome.sentence:
-        return [f"{journal.name}: {outcome.sentence}"]
     what = "power limit" if journal.touched == ["power_limit_w"] else "setting"
-    return [f"{left}; its {what} is restored"]
+    sentence = put_back(lambda: driver.current().open_uuid(journal.uuid), journal)
+    if journal.touched:
+        if keep:
+            with contextlib.suppress(DeviceError):
+                journal.write()
+        return [sentence]
+    path.unlink(missing_ok=True)
+    return [sentence or f"{journal.name} was left changed by a process that is gone; its {what} is restored"]
 
 
-def put_back(device: Device, journal: Journal) -> RestoreOutcome:
-    """Undo the changes of a journal that are still ours."""
-    clocks = _clocks_back(device, journal)
-    limit = _limit_back(device, journal)
-    return RestoreOutcome("; ".join(each.sentence for each in (clocks, limit) if each.sentence),
-                          clocks.settled and limit.settled)
+def put_back(opened: Callable[[], Device], journal: Journal) -> str:
+    """Undo the changes of a journal that are still ours, for a second where the driver fails.
+
+    A knob leaves `journal.touched` when it was read back as restored, or another program has set it; a clock,
+    which cannot be read back, when the driver has reset it. Returns a sentence where something is not as it
+    was before.
+
+    Args:
+        opened: Gives the GPU. A new one is opened where an earlier one may have been read wrongly.
+        journal: What to undo.
+    """
+    notes: list[str] = []
+    problems: list[str] = []
+    for pause_s in PATIENCE_S:
+        time.sleep(pause_s)
+        problems = []
+        for knob in journal.touched:
+            try:
+                if note := _undo(opened(), knob, journal):
+                    notes.append(f"{journal.name}: {note}")
+                journal.touched = [each for each in journal.touched if each != knob]
+            except (DeviceError, SimulationError) as error:
+                problems.append(str(error))
+        if not problems:
+            break
+    return "; ".join([*notes, *([still_changed(journal, *problems)] if problems else [])])
 
 
-def _clocks_back(device: Device, journal: Journal) -> RestoreOutcome:
-    clocks = tuple(knob for knob in journal.touched if knob != "power_limit_w")
-    try:
-        _patiently(lambda: device.reset(clocks))
-    except DeviceError as error:
-        if isinstance(error, NotSupported) and device.locked() == Setting():
-            return RestoreOutcome()  # then it was never locked
-        return RestoreOutcome(str(error), settled=False)
-    return RestoreOutcome()
+def _undo(device: Device, knob: str, journal: Journal) -> str:
+    if knob != "power_limit_w":
+        device.reset((knob,))
+        return ""
+    now_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
+    before_w = default_w if journal.before_w is None else journal.before_w
+    if now_w is None or before_w is None:
+        raise DriverError(f"the power limit of {device.name} cannot be read")
+    if not any(abs(now_w - limit_w) <= SAME_W for limit_w in (before_w, *journal.limits_w)):
+        return left_alone(now_w, before_w)
+    shown_w: float | None = None
+    # Where the driver shows only the limit that holds, the one before may have been a cap, which hides more.
+    hides = default_w is not None and before_w < default_w and not device.can("requested_limit")
+    for limit_w in (default_w, before_w) if hides else (before_w,):
+        try:
+            shown_w = device.write(Setting(power_limit_w=limit_w)).power_limit_w
+        except DeviceError:
+            if hides or abs(now_w - before_w) > SAME_W:
+                raise
+            shown_w = now_w
+        if shown_w is not None and abs(shown_w - before_w) <= SAME_W:
+            return ""
+    return f"the driver rounds the {before_w:g} W before to {_watts(shown_w)}"
 
 
-def _limit_back(device: Device, journal: Journal) -> RestoreOutcome:
-    before_w = journal.before_w
-    if "power_limit_w" not in journal.touched or before_w is None:
-        return RestoreOutcome()
-    failed = f"the power limit could not be restored to {before_w:g} W"
-    try:
-        now_w = _patiently(device.setting).power_limit_w
-        if now_w is None or abs(now_w - before_w) <= SAME_W:
-            return RestoreOutcome()
-        if not any(abs(now_w - limit_w) <= SAME_W for limit_w in journal.limits_w):
-            default_w = device.limits.default_power_limit_w
-            if default_w is not None and abs(now_w - default_w) <= SAME_W:
-                return RestoreOutcome(f"at the driver's default of {now_w:g} W: the driver was unloaded, or "
-                                      f"somebody has reset it meanwhile (it was {before_w:g} W before)")
-            return RestoreOutcome(left_alone(now_w, before_w))
-        low_w, high_w = device.limits.min_power_limit_w, device.limits.max_power_limit_w
-        if low_w is not None and high_w is not None and not low_w <= before_w <= high_w:
-            _patiently(lambda: device.reset(("power_limit_w",)))
-            why = f"{before_w:g} W before is outside {low_w:g}..{high_w:g} W"
-            return RestoreOutcome(f"put to the card's default limit: {why}")
-        _patiently(lambda: device.write(Setting(power_limit_w=before_w)))
-    except DeviceError as error:
-        return RestoreOutcome(f"{failed}: {error}", settled=False)
-    return RestoreOutcome()
+def still_changed(journal: Journal, *problems: str) -> str:
+    """Sentence on settings that are not restored: of which GPU, from what, why, and the remedy."""
+    names = [KNOBS[knob][1] for knob in journal.touched]
+    if "power_limit_w" in journal.touched:
+        names[0] += f" ({_watts(journal.before_w)} before)"
+    why = "; ".join(dict.fromkeys(problems))
+    return (f"{journal.name} ({journal.uuid}) is still changed: {', '.join(names)} could not be restored: "
+            f"{why}. `workbench restore` tries again")
+
+
+def _watts(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:g} W"
 
 
 def left_alone(now_w: float, before_w: float) -> str:
     """Sentence on a limit that differs from the earlier one."""
-    return f"left alone at {now_w:g} W: another program has set it meanwhile (it was {before_w:g} W before)"
-
-
-def _patiently(act: Callable[[], T]) -> T:
-    """Do something that the driver may not be able to answer just now; tried for a second."""
-    for pause_s in PATIENCE_S:
-        try:
-            return act()
-        except Transient:
-            time.sleep(pause_s)
-    return act()
+    return (f"left alone at {now_w:g} W: another program has set it meanwhile, or the driver was reloaded "
+            f"(it was {before_w:g} W before)")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 from .. import _paths, _processes
 from ..errors import DeviceError
 from . import driver
-from .journal import load
+from .journal import Journal, parse
 from .restore import recover
 
 _watchdog: subprocess.Popen[bytes] | None = None
@@ -23,11 +25,10 @@ def start() -> None:
     global _watchdog
     if _watchdog is not None and _watchdog.poll() is None:
         return
-    mine = os.getpid()
     try:
         # The home is passed on, for it may be one that no other process would find.
         dog = _processes.start(
-            "workbench.device.watchdog", "watch", str(mine), _processes.started_at(mine),
+            "workbench.device.watchdog", "watch", str(os.getpid()),
             environment={**os.environ, "WORKBENCH_HOME": str(_paths.home()[0])}, answers=True,
         )
     except OSError as error:
@@ -42,12 +43,23 @@ def start() -> None:
     _watchdog = dog
 
 
+def send(journal: Journal) -> None:
+    """Hand a journal over, for a kill after which its file is gone, or a home where nobody looks for it."""
+    if _watchdog is None or _watchdog.stdin is None:
+        return
+    line = journal.text + b"\n"
+    with contextlib.suppress(OSError, ValueError):  # it was killed; the file is there still
+        # A whole line or nothing, and no waiting for a watchdog that is stopped.
+        if len(line) <= select.PIPE_BUF and select.select([], [_watchdog.stdin], [], 0)[1]:
+            os.write(_watchdog.stdin.fileno(), line)
+
+
 def stop() -> None:
     """End the watchdog: no GPU is held, and every setting is restored."""
     global _watchdog
     dog, _watchdog = _watchdog, None
     if dog is not None:
-        _processes.end(dog, wait_s=5.0, message=b"done", kill=False)
+        _processes.end(dog, wait_s=5.0, message=b"done\n", kill=False)
 
 
 def watch(argv: list[str]) -> None:
@@ -55,28 +67,29 @@ def watch(argv: list[str]) -> None:
     from ..simulation import machine  # noqa: F401
     driver.current()  # everything that restoring takes is there before the sign of life
 
-    parent, started = int(argv[0]), argv[1]
+    parent = int(argv[0])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.write(1, b".")
-    while os.getppid() == parent:
-        answer = _processes.heard(parent, 0.5)
-        if answer:
-            return
-        if answer is None:
+    held: dict[Path, Journal] = {}
+    rest = b""
+    while (sent := _processes.heard(parent, 0.5)) is not None or os.getppid() == parent:
+        if sent is None:
             time.sleep(0.02)  # the parent is ending, or has closed everything and lives on
+            continue
+        *lines, rest = (rest + sent).split(b"\n")
+        for line in lines:
+            if line == b"done":
+                return
+            if (journal := parse(line)) is not None:
+                held[journal.path] = journal
     deadline = time.monotonic() + 30.0
     while time.monotonic() < deadline:
         with contextlib.suppress(Exception):  # whatever it was, the next try may go better
-            if not _processes.runs(parent, started) and not recover() and not _left_by(parent, started):
+            recover(mine=held.values())
+            if not any(journal.touched for journal in held.values()):
                 return
         time.sleep(0.05 if time.monotonic() < deadline - 29.0 else 0.5)
-
-
-def _left_by(pid: int, started: str) -> bool:
-    known = [journal for path in _paths.journals().glob("*.json") if (journal := load(path))]
-    writer = (pid, started, _processes.namespace())
-    return any(journal.of_this_host and journal.writer == writer for journal in known)
 
 
 def pid() -> int | None:

@@ -15,7 +15,7 @@ from .. import _html
 from ..device import driver, selection
 from ..device.discovery import Gpus, devices, why_no_gpu
 from ..device.gpu import OpenGpu
-from ..device.lease import Lease, restore_all
+from ..device.lease import Lease, owes, restore_all
 from ..device.restore import not_default, recover
 from ..errors import (
     DeviceError,
@@ -183,17 +183,17 @@ class Session:
         return [sentence for mine in list(self._leases.values()) for sentence in mine.release()]
 
     def restore_all(self) -> list[str]:
-        """Restore every GPU that this process holds; returns sentences about failures."""
+        """Restore what this process, or one that is gone, has changed; returns sentences."""
         self._leases = {}
-        return restore_all()
+        return [*restore_all(again=True), *recover(but=owes)]
 
     def close(self) -> None:
         """Restore, stop sampling, forget the devices. The next use makes them again."""
         keeping.writer().flush(keeping.FLUSH_S)  # which needs the trace
         with self._lock:
             self.messages.clear()  # they are about the devices that it forgets
-            with contextlib.suppress(DeviceError):
-                self.restore_all()
+            self._leases = {}
+            restore_all()
             if self._meter is not None and self._meter.recorder is not None:
                 self._meter.recorder.stop()
             self._meter = None

@@ -13,11 +13,11 @@ from typing import Any
 
 import pynvml as nvml
 
-from ...errors import DeviceError, DriverError, NotPermitted
+from ...errors import DeviceError, DriverError, NotPermitted, NotSupported
 from ...records import CLOCKS_SET, Capability, Limits, Setting
 from .. import zeusd
 from ..driver import read_only
-from ..gpu import KNOBS
+from ..protocol import KNOBS
 from .identification import IdentifiedGpu, identities
 from .library import REFUSED, error_for, translated
 from .readings import ENFORCED, GPU_SCOPE, REQUESTED, Readings
@@ -97,14 +97,19 @@ class Settings:
                 raise NotPermitted(f"{error}. An administrator can run: {lines}", code=error.code) from error
             raise
         after = self.setting()
-        shown_w = after.power_limit_w
-        if asked_w is not None and shown_w is not None and abs(shown_w - asked_w) > 1:
-            cap_w = None if self._gpu.can("requested_limit") else self.enforced_limit_w()
-            if cap_w is not None and abs(shown_w - cap_w) <= 1 < asked_w - cap_w:
-                return after  # a cap holds, of a management controller, and hides what was asked for
-            raise DriverError(f"the driver took {asked_w:g} W for {name} and shows {shown_w:g} "
-                              "W: another program is changing the limit too")
-        return after
+        first_w = after.power_limit_w
+        if asked_w is None or first_w is None or abs(first_w - asked_w) <= 1:
+            return after
+        cap_w = None if self._gpu.can("requested_limit") else self.enforced_limit_w()
+        if cap_w is not None and abs(first_w - cap_w) <= 1 < asked_w - cap_w:
+            return after  # a cap holds, of a management controller, and hides what was asked for
+        self._set(Setting(power_limit_w=asked_w), [])
+        after = self.setting()
+        shown_w = after.power_limit_w or 0.0
+        if abs(shown_w - asked_w) <= 1 or shown_w == first_w != before_w:
+            return after  # the driver rounds: it shows the same value again
+        raise DriverError(f"the driver took {asked_w:g} W for {name} and shows {shown_w:g} W: it ignores the "
+                          "limit, or another program is changing it too")
 
     def setting(self) -> Setting:
         """`protocol.Device.setting`; without an SM clock lock above which the GPU runs: a driver that ignored
@@ -126,8 +131,10 @@ class Settings:
                 doing, lent = f"resetting {knob} of {self.name}", partial(zeusd.reset_clock, knob=knob)
                 self._privileged(knob, doing, act, lent)
                 self._note({knob: None})
-            elif default_w is not None:
-                self._set(Setting(power_limit_w=default_w), [])
+            elif default_w is None:
+                raise NotSupported(f"the default power limit of {self.name} is unknown")
+            else:
+                self.write(Setting(power_limit_w=default_w))
 
     def _limit_w(self) -> float | None:
         """The power limit that was asked for, which a cap may undercut; None where it cannot be read."""

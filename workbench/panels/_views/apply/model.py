@@ -75,7 +75,7 @@ def view(
     rights = control.rights(now.setting or wanted.setting, wanted.setting, device, refused=first.refused)
     names = [f"{each.name} ({each.pid})" for each in now.computing]
     more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    after = [followed.text if followed is not None else "", first.not_restored, first.earlier]
+    after = [followed.text if followed is not None else "", first.not_restored]
     command = "" if rights.who else rights.command
     facts = (
         ("Active", f"{active} ({now.text})"),
