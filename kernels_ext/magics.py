@@ -99,7 +99,7 @@ class EnergyMagics(Magics):
                 except KeyboardInterrupt as error:  # it came when the statement had ended
                     failed = error
                 how = "interrupted" if isinstance(failed, KeyboardInterrupt) else "error" if failed else "ok"
-                running.close(how, run if chosen.repeat > 1 else None)
+                running.close(how, lambda: run)
         finally:
             if running is not None:
                 running.end()
