@@ -118,14 +118,14 @@ class Running:
             try:
                 self._stoppable = True
                 # First: no other statement, and no import, is in the window.
-                windows = [self._meter.close(self._window, sync=self._sync)]
+                windows, devices = [self._meter.close(self._window, sync=self._sync)], self._meter.devices
                 from workbench.jobs.combine import job_of
                 from workbench.measurement.repeats import repeated, with_iterations
 
                 if self._tuning is not None:
                     self._tuning.over = bool  # runs that are repeated come after the cell
                 measured = [self._measure(windows[0], "interrupted" if self._interrupted else outcome)]
-                if outcome == "ok" and self._options.repeat > 1:
+                if outcome == "ok" and self._options.repeat > 1 and len(windows[0].closed) == len(devices):
                     self._repeat(rerun(), measured, windows, remarks)
                 tuned, left = self._end_tuning()
                 remarks += [tuned] if tuned and (left or not self._quiet) else []
@@ -178,9 +178,14 @@ class Running:
 
     def _measure(self, window: Window, outcome: str) -> Measurement:
         settle = self._options.settle and outcome != "interrupted"
-        measurement = self._meter.measure(window, settle=settle, outcome=outcome)
-        only: Measurement = self._magics.only(measurement, self._uuids)
-        return only
+        measured = self._meter.measure(window, settle=settle, outcome=outcome)
+        uuids, why = self._uuids, self._meter.why
+        if uuids is not None:
+            return replace(measured, gpus=tuple(gpu for gpu in measured.gpus if gpu.uuid in uuids))
+        if why:
+            why = (f"{why}. To try a simulated one: %gpu simulate A100" if not self._session.devices else
+                   "the GPUs were chosen while this was measured; choose them before, in a cell of its own")
+        return replace(measured, notes=(*filter(None, [why]), *measured.notes))
 
     def _count(
         self, windows: list[Window], measured: list[Measurement], remarks: list[str]

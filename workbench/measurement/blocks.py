@@ -89,8 +89,11 @@ class BlockResult(Suggesting):
             return None
 
     def now_s(self) -> float | None:
-        """The time of the window's clock; None where that is gone."""
-        return self.attempt(self._meter.clock)
+        """The time of the window's clock; None where that is gone, as the end of the window reports."""
+        try:
+            return self._meter.clock()
+        except ValueError:
+            return None
 
     def close(self) -> None:
         """End the block now; leaving the `with` does it."""

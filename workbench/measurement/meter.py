@@ -18,7 +18,7 @@ import numpy as np
 
 from ..device import rapl
 from ..device.protocol import Device
-from ..errors import DeviceError, UsageError
+from ..errors import DeviceError, SimulationError, UsageError
 from ..logbook.quantities import format_duration
 from ..records import Edge, GpuMeasurement, Measurement, Window, throttle_names
 from ..samples import ROWS
@@ -42,15 +42,21 @@ BEFORE_S, AFTER_S = 30.0, 1.0  # of the trace around a window that its edges are
 
 
 class _Running:
-    """What a meter keeps of a window as long as the window exists: its start until it is measured, and the
-    marks until it is closed.
+    """What a meter keeps of a window as long as the window exists: its marks until it is closed, and since
+    when samples are needed until it is measured (`Hold`).
     """
 
-    def __init__(self, start_s: float, notebook: marks.MarkRecorder) -> None:
-        self.start_s, self.notebook = start_s, notebook
-        self.open = True
+    def __init__(self, start_s: float, notebook: marks.MarkRecorder, recorder: Recorder | None) -> None:
+        self.notebook, self.open = notebook, True
+        self.hold = recorder.hold(start_s) if recorder is not None else None
         marks.attach(notebook)
         weakref.finalize(self, marks.detach, notebook).atexit = False  # a window that is dropped
+
+    def end(self) -> None:
+        """No more marks, and no samples after these are needed."""
+        marks.detach(self.notebook)
+        if self.hold is not None:
+            self.hold.awake = False
 
 
 class Meter:
@@ -77,16 +83,7 @@ class Meter:
         self._counters = tuple(CounterKind(device, recorder) for device in self.devices)
         self._uuids = tuple(device.uuid for device in self.devices)
         self.clock = self.devices[0].clock if self.devices else time.monotonic
-        self._windows: weakref.WeakSet[_Running] = weakref.WeakSet()  # that are not measured yet
         self._measured: tuple[Window, list[EnergyTimeline]] | None = None  # the latest, until it is stored
-        if recorder is not None:
-            windows = self._windows  # not `self`, which would keep itself
-            self._hold = recorder.hold(
-                lambda: min((each.start_s for each in list(windows)), default=math.inf), awake=False
-            )
-            self._awake = recorder.hold(
-                lambda: recorder.clock() if any(each.open for each in list(windows)) else math.inf
-            )
 
     def open(self, label: str = "", *, sync: bool | None = None) -> Window:
         """Start a window now."""
@@ -100,10 +97,7 @@ class Meter:
         host = rapl.read(self.zones) if self.zones else {}
         edges, notes = self._edges()
         start_s = self.clock()
-        key = _Running(start_s, marks.MarkRecorder(self.clock, self._uuids))
-        self._windows.add(key)
-        if self.recorder is not None:
-            self.recorder.tend()
+        key = _Running(start_s, marks.MarkRecorder(self.clock, self._uuids), self.recorder)
         return Window(encodable(label), start_s, edges, host_opened=host, notes=notes,
                       opened_unix_s=time.time(), key=key)
 
@@ -117,7 +111,10 @@ class Meter:
         """
         if self.sync if sync is None else sync:
             synchronise()
-        end_s = self.clock()  # before the counters are read: a slow driver is not the cell's time
+        try:
+            end_s = self.clock()  # before the counters are read: a slow driver is not the cell's time
+        except SimulationError as error:
+            return self._lost(window, str(error))
         edges, notes = self._edges()
         host = rapl.read(self.zones) if self.zones else {}
         noted, key = window.marks, window.key
@@ -126,9 +123,17 @@ class Meter:
             children = process_marks.of_children(self.clock, window.start_s, end_s)
             noted = process_marks.with_children(noted, children, window.start_s, end_s)
             if not keep_open:
-                marks.detach(key.notebook)
+                key.end()
         return Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,
                       window.notes + notes, noted, window.opened_unix_s, key)
+
+    def _lost(self, window: Window, why: str) -> Window:
+        """A window whose simulated machine is gone: it has the time alone, by the civil clock."""
+        if isinstance(window.key, _Running):
+            window.key.open = False
+            window.key.end()
+        seconds = time.time() - (window.opened_unix_s or time.time())
+        return window._replace(end_s=window.start_s + max(seconds, 0.0), notes=(*window.notes, why))
 
     def _edges(self) -> tuple[tuple[Edge, ...], tuple[str, ...]]:
         edges: list[Edge] = []
@@ -171,14 +176,14 @@ class Meter:
         """
         if window.end_s is None:
             raise UsageError(f"window {window.label!r} is still open; close it before it is measured")
-        if settle:
+        if settle and window.closed:
             self.settle(window)
-        numbers = range(len(self.devices))
+        numbers = range(len(window.closed))
         window_timelines = [self.timeline(number, window.start_s, window.end_s, window) for number in numbers]
         self._measured = (window, window_timelines)
         gpus = tuple(self._gpu(number, window, window_timelines[number]) for number in numbers)
         if isinstance(window.key, _Running) and not window.key.open:
-            self._windows.discard(window.key)
+            window.key.hold = None
         seconds = window.end_s - window.start_s
         started = time.time() - seconds if window.opened_unix_s is None else window.opened_unix_s
         return Measurement(
@@ -272,7 +277,7 @@ class Meter:
 
     def timelines_of(self, window: Window) -> dict[str, EnergyTimeline]:
         """The GPUs' timelines of a closed window, by UUID; fetched once for the last measured window."""
-        if self.recorder is None:
+        if self.recorder is None or not window.closed:
             return {}
         assert window.end_s is not None
         measured = self._measured  # which another thread may replace
