@@ -208,7 +208,7 @@ class Meter:
         kind, missed_j = self._counters[number], timeline.missed_j(window.start_s, window.end_s)
         if kind.part_time or (energy is not None and 2.0 * missed_j > energy.uncertainty_j):
             notes.append(kind.note())  # else it makes no difference
-        notes += _energy_notes(energy, timeline)
+        notes += _energy_notes(energy, timeline, window.start_s, window.end_s)
         energy_j, uncertainty_j = (energy.energy_j, energy.uncertainty_j) if energy else (None, None)
         by_counter = timeline.counted and energy is not None and energy.source != "power"
         foreign = ForeignProcesses((), 0)
@@ -330,20 +330,29 @@ def encodable(label: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _energy_notes(energy: EnergyEstimate | None, timeline: EnergyTimeline) -> list[str]:
+def _energy_notes(
+    energy: EnergyEstimate | None, timeline: EnergyTimeline, start_s: float, end_s: float
+) -> list[str]:
     """What a reader has to know of how the energy of a window was had, or why it was not."""
-    if timeline.jump_j:
-        return [f"the energy counter rose by {timeline.jump_j:.3g} J in one refresh, more than a GPU can "
-                "draw; the energy comes from power readings"]
+    if breaks := [each for each in timeline.breaks if each.from_s < end_s and each.to_s > start_s]:
+        return [f"the energy counter {_changed(each.rise_j)}; the energy of these {each.to_s - each.from_s:.2g} s is "
+                "unknown" + ", and within the error" * (energy is not None) for each in breaks[:3]]
     if energy is not None:
         plain = energy.source == "difference" and not timeline.moving
         why = "the counter updates at the edges of this window were not observed: error up to one update each"
         return [why] * plain
     if timeline.difference_j < 0:
-        return [f"the energy counter went back by {-timeline.difference_j:.3g} J (was the driver reloaded?)"]
+        return [f"the energy counter {_changed(timeline.difference_j)}"]
     what = "its energy counter could not be read" if timeline.counted else "it has no energy counter"
     return [f"{what}, and too few power readings fell around this window ({len(timeline.rows)}); use a "
             "longer cell or --repeat"]
+
+
+def _changed(rise_j: float) -> str:
+    """What a counter did whose value says nothing."""
+    if rise_j < 0:
+        return f"went back by {-rise_j:.3g} J (was the driver reloaded?)"
+    return f"rose by {rise_j:.3g} J in one refresh, more than a GPU can draw"
 
 
 def _gaps(rows: np.ndarray, update_s: float | None) -> int:
