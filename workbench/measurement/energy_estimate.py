@@ -271,7 +271,9 @@ def _mended(rows: Rows, most_w: float, update_s: float) -> tuple[Rows, list[Brea
     spans_s = looks_s[new] - looks_s[np.append(0, new[:-1] - 1)[: len(new)]] + update_s  # at most
     # What the first row shows may be of any age.
     jumps = np.append(False, rises_j[1:] > POSSIBLE * (most_w or math.inf) * spans_s[1:])[: len(new)]
-    wrong = np.flatnonzero((rises_j < 0.0) | jumps)
+    back = rises_j < 0.0
+    # Nor does the first rise after it tell anything: it may have begun from nothing at any moment.
+    wrong = np.flatnonzero(back | np.append(False, back[:-1])[: len(new)] | jumps)
     between_s = 1.1 * (rows["tick_s"][known[new]] - rows["tick_s"][known[new - 1]])  # refreshes that are known
     spans_s = np.where(between_s > 0.0, np.minimum(between_s, spans_s), spans_s)
     offsets_j, breaks = np.zeros(len(known)), []

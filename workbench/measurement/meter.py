@@ -335,8 +335,11 @@ def _energy_notes(
 ) -> list[str]:
     """What a reader has to know of how the energy of a window was had, or why it was not."""
     if breaks := [each for each in timeline.breaks if each.from_s < end_s and each.to_s > start_s]:
-        return [f"the energy counter {_changed(each.rise_j)}; the energy of these {each.to_s - each.from_s:.2g} s is "
-                "unknown" + ", and within the error" * (energy is not None) for each in breaks[:3]]
+        worst = max(breaks, key=lambda each: abs(each.rise_j))
+        unknown_s = sum(each.to_s - each.from_s for each in breaks)
+        allowed = ", which the error allows for" if energy is not None else ""
+        return [f"the energy counter {_changed(worst.rise_j)}; the energy of {format_duration(unknown_s)} is "
+                f"unknown{allowed}"]
     if energy is not None:
         plain = energy.source == "difference" and not timeline.moving
         why = "the counter updates at the edges of this window were not observed: error up to one update each"
