@@ -317,10 +317,12 @@ class Meter:
         numbers = range(len(self.devices))
         return add_estimates([self.timeline(n, start_s, end_s).between(start_s, end_s) for n in numbers])
 
-    def energies(self, moments_s: Sequence[float]) -> EnergyParts:
-        """The energies of all GPUs between moments of the past, each of which may be a change of power."""
+    def energies(self, moments_s: Sequence[float], window: Window | None = None) -> EnergyParts:
+        """The energies of all GPUs between moments of the past, each of which may be a change of power; with
+        the counter's readings at the edges of `window`, from which to which they reach.
+        """
         start_s, end_s = moments_s[0], moments_s[-1]
-        timelines = [self.timeline(number, start_s, end_s) for number in range(len(self.devices))]
+        timelines = [self.timeline(number, start_s, end_s, window) for number in range(len(self.devices))]
         return add_parts(timelines, moments_s)
 
 
