@@ -238,8 +238,8 @@ class Running:
         from workbench.logbook.store import Store
         from workbench.measurement.session import keep
 
-        frame, store = found.frame if found is not None and found.summary.count else None, Store()
-        remarks += keep(whole, window, self._meter, store, frame, kind=whole.kind)
+        store = Store()
+        remarks += keep(whole, window, self._meter, store, found, kind=whole.kind)
         with contextlib.suppress(StoreError):  # whose reason `keep` has given
             keep_job(store, job)
         against = self._against_last_run(whole)

@@ -117,10 +117,9 @@ class BlockResult(Suggesting):
             from ..logbook.store import Store
             from .session import keep
 
-            measurement, found = self.measurement, self._found
-            frame = found.frame if found is not None and found.summary.count else None
+            measurement = self.measurement
             if self.closed is not None:
-                for message in keep(measurement, self.closed, self._meter, Store(), frame, kind=kind):
+                for message in keep(measurement, self.closed, self._meter, Store(), self._found, kind=kind):
                     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
         self.attempt(lambda: keeping.writer().put(write))
@@ -151,7 +150,8 @@ class BlockResult(Suggesting):
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: the measurement and its iterations. The samples stay in this process."""
-        known = {"_measurement": self.measurement, "_found": self._found, "_time_s": self._time_s}
+        found = None if self.measurement.iterations is None else self.found
+        known = {"_measurement": self.measurement, "_found": found, "_time_s": self._time_s}
         return {**dict.fromkeys(vars(self)), **known}
 
     def __repr__(self) -> str:
@@ -162,7 +162,9 @@ class BlockResult(Suggesting):
 
     @property
     def traces(self) -> dict[str, pl.DataFrame]:
-        """The power trace of each GPU (`trace.SCHEMA`), by its place and name; empty without a recorder."""
+        """The power trace of each GPU (`trace.SCHEMA`, seconds since the block began), by its place and name;
+        empty without a recorder.
+        """
         power_traces = {} if self.closed is None else self._meter.traces(self.closed)
         return {
             f"GPU {number}, {each.name}": power_traces[each.uuid]
@@ -171,8 +173,8 @@ class BlockResult(Suggesting):
 
     @property
     def found(self) -> SegmentedIterations:
-        """The iterations of the block, their summary and the periods of its trace; also of a block too
-        short to be looked at unasked.
+        """The iterations of the block, their summary and the periods of its trace, in seconds since it began;
+        also of a block too short to be looked at unasked.
         """
         measurement, window = self.measurement, self.closed
         if window is not None and (self._found is None or self._found.periods is None):
@@ -180,7 +182,7 @@ class BlockResult(Suggesting):
         if self._found is None:
             raise MeasurementError("nothing was measured in which iterations could be found: no GPU, and no "
                                    "marks (workbench.step())")
-        return self._found
+        return self._found if window is None else self._found.since(window.start_s)
 
     @property
     def iterations(self) -> Any:

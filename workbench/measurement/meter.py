@@ -260,20 +260,18 @@ class Meter:
 
         if measurement.energy_j is None or window.end_s is None or window.end_s - window.start_s < CHEAP_S:
             return ()
-        traces = {uuid: trace_of(each, window.start_s, window.end_s)
-                  for uuid, each in self.timelines_of(window).items()}
+        traces = {uuid: trace_of(each, *within(window)) for uuid, each in self.timelines_of(window).items()}
         return tuple(describe_waste(waste_of_run(measurement, traces)[0], measurement))
 
     def traces(self, window: Window) -> dict[str, pl.DataFrame]:
-        """The traces (`trace.SCHEMA`) of a closed window and of the half second around it, by UUID; they are
-        taken once, after the window is measured and its iterations are counted.
+        """The traces (`trace.SCHEMA`) of a closed window and of the half second around it, by UUID, in seconds
+        since its start; taken once, after the window is measured and its iterations are counted.
         """
         from .iterations import trace_of
 
-        assert window.end_s is not None
         known = self.timelines_of(window)
         self._measured = None
-        return {uuid: trace_of(each, window.start_s, window.end_s) for uuid, each in known.items()}
+        return {uuid: trace_of(each, *within(window), since_s=window.start_s) for uuid, each in known.items()}
 
     def timelines_of(self, window: Window) -> dict[str, EnergyTimeline]:
         """The GPUs' timelines of a closed window, by UUID; fetched once for the last measured window."""
@@ -324,6 +322,12 @@ class Meter:
         start_s, end_s = moments_s[0], moments_s[-1]
         timelines = [self.timeline(number, start_s, end_s, window) for number in range(len(self.devices))]
         return add_parts(timelines, moments_s)
+
+
+def within(window: Window) -> tuple[float, float]:
+    """The moments of a closed window."""
+    assert window.end_s is not None
+    return window.start_s, window.end_s
 
 
 def encodable(label: str) -> str:
