@@ -6,12 +6,11 @@ import functools
 import signal
 import threading
 import traceback
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from workbench._processes import interrupts_to
 
-from .cells import Options, energy_line, parse, problem, runner, strip
+from .cells import energy_line, parse, problem, runner, strip
 from .running import Running
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ class Hooks:
     def __init__(self, shell: Any, magics: EnergyMagics) -> None:
         self._shell, self._magics = shell, magics
         self._running: Running | None = None
-        self._options = Options()
         self._info: Any = None  # of the cell that is being measured; None again while it is closed
         # others, if the first is interrupted immediately
         self._afters = self.after, functools.partial(self.after), self._end_left
@@ -84,17 +82,16 @@ class Hooks:
             if threading.get_ident() != self._running.thread:  # a subshell's
                 self._magics.say("this cell is not measured: another one is being measured")
             return
-        options = parse(line)
+        options, body = parse(line), _body(info)
         try:
             running = Running(self._magics, options, options.label, cell=True)
             running.open()
         except Exception as error:
             self._magics.say(f"this cell is not measured: {error}")
         else:
+            self._running, self._info = running, info
             if options.label:
-                self._magics.cells[options.label] = _body(info)
-            self._running, self._options = running, options
-            self._info = info
+                self._magics.cells[options.label] = body
 
     def _end_left(self, _: Any = None) -> None:
         """Between cells of this thread, end what interrupts have kept from its end."""
@@ -112,20 +109,11 @@ class Hooks:
             return
         with running.noting_interrupts():
             try:
-                self._close(running, result)
+                info, self._info = self._info, None  # cells that a repeat runs are inside this one
+                running.close(_outcome(result), lambda: runner(self._shell, _body(info)))
             finally:
                 running.end()
                 self._running = None
-
-    def _close(self, running: Running, result: Any) -> None:
-        info, self._info = self._info, None  # cells that a repeat runs are inside this one
-        remark = ""
-        again: Callable[[], bool] | None = None
-        if self._options.repeat > 1:
-            again = runner(self._shell, _body(info))
-            if again is None:
-                remark = "--repeat does not work with top-level await; the cell was measured once"
-        running.close(_outcome(result), again, remark)
 
     def _ends(self, result: Any) -> bool:
         """Whether the measured cell ends here, and not one inside it or in a subshell."""

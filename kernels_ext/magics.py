@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import signal
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -99,7 +98,7 @@ class EnergyMagics(Magics):
                 except KeyboardInterrupt as error:  # it came when the statement had ended
                     failed = error
                 how = "interrupted" if isinstance(failed, KeyboardInterrupt) else "error" if failed else "ok"
-                running.close(how, run if chosen.repeat > 1 else None)
+                running.close(how, lambda: run)
         finally:
             if running is not None:
                 running.end()
@@ -274,15 +273,6 @@ class EnergyMagics(Magics):
         except WorkbenchError as error:
             self.say(f"--gpus {gpus}: {error}. All GPUs are counted.")
             return None
-
-    def only(self, measurement: Measurement, uuids: tuple[str, ...] | None) -> Measurement:
-        """A measurement of these GPUs alone; where there is no GPU at all, with the reason."""
-        if uuids is not None:
-            return replace(measurement, gpus=tuple(gpu for gpu in measurement.gpus if gpu.uuid in uuids))
-        if measurement.gpus:
-            return measurement
-        why = f"{self.session.why_no_gpu()}. To try a simulated one: %gpu simulate A100"
-        return replace(measurement, notes=(why, *measurement.notes))
 
     def started_view(self, make: Callable[[], Any]) -> Any:
         """A view that is displayed and publishes; None where it cannot be made, with a message."""

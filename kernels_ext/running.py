@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .cells import Options
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from workbench.periods.segment import SegmentedIterations
     from workbench.records import Measurement, Window
     from workbench.tuning.driver import TunerThread
+
+# Imported before a window begins: threads of a live view, a tuner and the log use them while it is open.
+LOADED = "logbook.store", "measurement.api", "measurement.iterations", "periods.vote"
 
 
 class Running:
@@ -52,6 +56,8 @@ class Running:
         magics, options = self._magics, self._options
         magics.begun.append(self)
         try:
+            for name in LOADED:
+                import_module(f"workbench.{name}")
             for message in self._session.messages:
                 magics.say(message)
             self._session.messages.clear()
@@ -103,23 +109,24 @@ class Running:
 
             self._clocks = self._magics.started_view(lambda: ClocksPanel(tuner, live=True))
 
-    def close(self, outcome: str, again: Callable[[], bool] | None = None, remark: str = "") -> None:
-        """End ("ok", "error" or "interrupted"), store and show; `again` runs it once more, and returns
-        whether the run succeeded.
+    def close(self, outcome: str, rerun: Callable[[], Callable[[], bool] | None]) -> None:
+        """End ("ok", "error" or "interrupted"), store and show. With `--repeat`, `rerun` gives what runs the
+        code again and returns whether it succeeded; None for code that cannot run again.
         """
-        from workbench.jobs.combine import job_of
-        from workbench.measurement.repeats import repeated, with_iterations
-
-        remarks = [remark] if remark else []
+        remarks: list[str] = []
         with self.noting_interrupts():
             try:
                 self._stoppable = True
+                # First: no other statement, and no import, is in the window.
+                windows, devices = [self._meter.close(self._window, sync=self._sync)], self._meter.devices
+                from workbench.jobs.combine import job_of
+                from workbench.measurement.repeats import repeated, with_iterations
+
                 if self._tuning is not None:
                     self._tuning.over = bool  # runs that are repeated come after the cell
-                windows = [self._meter.close(self._window, sync=self._sync)]
                 measured = [self._measure(windows[0], "interrupted" if self._interrupted else outcome)]
-                if outcome == "ok" and again is not None:
-                    self._repeat(again, measured, windows, remarks)
+                if outcome == "ok" and self._options.repeat > 1 and len(windows[0].closed) == len(devices):
+                    self._repeat(rerun(), measured, windows, remarks)
                 tuned, left = self._end_tuning()
                 remarks += [tuned] if tuned and (left or not self._quiet) else []
                 remarks += self._restore()
@@ -171,9 +178,14 @@ class Running:
 
     def _measure(self, window: Window, outcome: str) -> Measurement:
         settle = self._options.settle and outcome != "interrupted"
-        measurement = self._meter.measure(window, settle=settle, outcome=outcome)
-        only: Measurement = self._magics.only(measurement, self._uuids)
-        return only
+        measured = self._meter.measure(window, settle=settle, outcome=outcome)
+        uuids, why = self._uuids, self._meter.why
+        if uuids is not None:
+            return replace(measured, gpus=tuple(gpu for gpu in measured.gpus if gpu.uuid in uuids))
+        if why:
+            why = (f"{why}. To try a simulated one: %gpu simulate A100" if not self._session.devices else
+                   "the GPUs were chosen while this was measured; choose them before, in a cell of its own")
+        return replace(measured, notes=(*filter(None, [why]), *measured.notes))
 
     def _count(
         self, windows: list[Window], measured: list[Measurement], remarks: list[str]
@@ -226,8 +238,8 @@ class Running:
         from workbench.logbook.store import Store
         from workbench.measurement.session import keep
 
-        frame, store = found.frame if found is not None and found.summary.count else None, Store()
-        remarks += keep(whole, window, self._meter, store, frame, kind=whole.kind)
+        store = Store()
+        remarks += keep(whole, window, self._meter, store, found, kind=whole.kind)
         with contextlib.suppress(StoreError):  # whose reason `keep` has given
             keep_job(store, job)
         against = self._against_last_run(whole)
@@ -264,11 +276,14 @@ class Running:
     # --repeat
 
     def _repeat(
-        self, again: Callable[[], bool], measured: list[Measurement], windows: list[Window],
+        self, again: Callable[[], bool] | None, measured: list[Measurement], windows: list[Window],
         remarks: list[str],
     ) -> None:
         """Repeat the run as requested; successful runs are added to `measured` and `windows`."""
         times = self._options.repeat
+        if again is None:
+            remarks.append("--repeat does not work with top-level await; the cell was measured once")
+            return
         for number in range(2, times + 1):
             window = self._once_more(again)
             if window is None:

@@ -330,9 +330,8 @@ def _run(arguments: Namespace) -> int:
             _tell(measurement, meter.why, status)
             for row in details(job):
                 print(f"    {row}", file=sys.stderr)
-            frame = found.frame if found is not None and found.summary.count else None
             kind = "command" if tuning is None else "tuned command"
-            _note(*session.keep(measurement, window, meter, Store(), frame, kind=kind))
+            _note(*session.keep(measurement, window, meter, Store(), found, kind=kind))
             combine.keep_job(Store(), job)
             more = {} if tuning is None else {"tuning": tuning.tuner.end().as_dict()}
             more |= {"job": combine.as_dict(job)} if job.ranks else {}

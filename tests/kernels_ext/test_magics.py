@@ -631,6 +631,12 @@ def test_a_kernel_whose_simulated_gpus_are_gone_gets_new_ones(start: Callable[..
     assert kernel("%gpu").text.startswith("GPU 0: NVIDIA A100")
 
 
+def test_a_cell_that_replaces_the_gpus_has_a_time_and_the_reason(kernel: Kernel) -> None:
+    ran = kernel("%%energy --repeat 2\nworkbench.simulate('V100')\n7")
+    assert (ran.value, ran.report["energy_j"]) == ("7", None)
+    assert "call simulate() before" in ran.reports[0]["text/plain"]
+
+
 # %energy_compare
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import workbench
+from workbench.logbook import keeping
 from workbench.logbook.keeping import LogQueue
 from workbench.logbook.store import Store
 from workbench.measurement import session
@@ -115,6 +116,35 @@ def test_without_a_thread_it_is_written_in_place(monkeypatch: pytest.MonkeyPatch
     writer.put(lambda: done.append(2))
     writer.flush()
     assert done == [0, 1, 2]
+
+
+def test_who_measures_faster_than_the_log_writes_waits_and_loses_nothing() -> None:
+    writer, done, most = LogQueue(most=3), [], []
+
+    def write(number: int) -> None:
+        most.append(len(writer._waiting))
+        done.append(number)
+
+    for number in range(200):
+        writer.put(lambda number=number: write(number))
+    writer.end()
+    assert done == list(range(200))
+    assert max(most) <= 4
+
+
+def test_a_log_that_does_not_respond_stops_no_training_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "READ_S", 0.05)
+    monkeypatch.setattr(keeping, "FLUSH_S", 0.05)
+    writer, go, done = LogQueue(most=2), threading.Event(), []
+    writer.put(lambda: go.wait(20.0))
+    with pytest.warns(RuntimeWarning, match="not in the log"):
+        for number in range(50):
+            writer.put(lambda number=number: done.append(number))
+    with pytest.warns(RuntimeWarning, match="not in the log"):
+        writer.end()
+    go.set()
+    writer.flush(20.0)
+    assert done[:2] == [0, 1]
 
 
 def test_a_reader_waits_for_earlier_writes_but_not_for_an_empty_queue() -> None:

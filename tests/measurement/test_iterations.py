@@ -125,8 +125,11 @@ def test_energies_of_iterations_are_the_true_ones(session: Callable[..., Machine
     machine = session()
     result, _ = trained(machine, marked=True)
     rows = result.iterations.filter(pl.col("kind") == "iteration")
+    assert result.opened is not None
+    begun_s = result.opened.start_s
     true_j = [
-        machine.true_energy_j(0, a, b) * machine.gain(0) for a, b in rows.select("start_s", "end_s").rows()
+        machine.true_energy_j(0, begun_s + a, begun_s + b) * machine.gain(0)
+        for a, b in rows.select("start_s", "end_s").rows()
     ]
     assert np.abs(rows["energy_j"].to_numpy() / np.array(true_j) - 1).max() < 0.03
     summary = result.measurement.iterations
@@ -332,7 +335,8 @@ def test_runs_of_one_cell_are_counted_together(session: Callable[..., Machine]) 
     assert whole.summary.count == sum(result.found.summary.count for result in results)
     assert whole.frame["iteration"].drop_nulls().is_unique().all()
     assert whole.frame["energy_j"].sum() == pytest.approx(sum(result.energy_j or 0.0 for result in results))
-    assert pooled([results[0].found], [results[0].measurement]) is results[0].found
+    found = results[0].found
+    assert pooled([found], [results[0].measurement]) is found
 
 
 def test_a_stored_measurement_is_looked_at_again(
@@ -350,12 +354,14 @@ def test_a_stored_measurement_is_looked_at_again(
     found = meter.count(window, measurement)
     assert found is not None
     marked = replace(measurement, iterations=found.summary)
-    assert sessions.keep(marked, window, meter, store, found.frame) == []
+    assert sessions.keep(marked, window, meter, store, found) == []
     finds(monkeypatch, sure(0.36, job.marks[5]))
     again = workbench.iterations_of("train")
-    assert again.frame.equals(found.frame)
-    assert again.summary.source == "marks"
-    assert again.summary.detected_s == 0.36
+    assert again.frame.equals(found.since(window.start_s).frame)
+    assert again.summary == found.summary
+    assert again.periods is not None
+    assert again.periods.iteration is not None
+    assert again.periods.iteration.period_s == 0.36
     (whole,) = again.frame.select(pl.col("end_s").max() - pl.col("start_s").min()).row(0)
     assert whole == pytest.approx(measurement.time_s)
     detected = workbench.iterations_of(replace(marked, iterations=None))

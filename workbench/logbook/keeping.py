@@ -1,7 +1,8 @@
 """What scripts have measured is written to the log by a thread of its own: a training waits for no disk.
 
 A block that is measured again and again is in the log once per second, and less often after its first hundred
-runs; each stored run has the number of skipped runs before it.
+runs; each stored run has the number of skipped runs before it. Results are measured as they are written. Of
+those that wait, `most` are kept in memory: the next one waits for the log, unless the log does not respond.
 """
 
 from __future__ import annotations
@@ -13,23 +14,27 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable
 
 EVERY_S, MANY = 1.0, 100  # between two runs of one label, times the hundreds that were written
-FLUSH_S = 5.0  # at the end of a process, at most
-READ_S = 60.0  # who reads the log waits for what this process has measured, at most
+FLUSH_S = 20.0  # without progress, after which the end of a process waits no longer
+READ_S = 60.0  # the same for a training whose results fill the queue, and for who reads the log
 
 
 class LogQueue:
     """Runs what writes to the log, one after another, in a daemon thread that lives while there is some."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, *, forked: bool = False) -> None:
-        self._clock, self._unended = clock, forked
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, *, forked: bool = False, most: int = 64
+    ) -> None:
+        self._clock, self._unended, self._most = clock, forked, most
         self._waiting: deque[Callable[[], object]] = deque()
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)  # another write, or who writes
         self._put = self._done = 0
+        self._stuck = -1  # `_done` when the log did not respond
         self._pid = os.getpid()
         self._writing: set[threading.Thread] = set()
         self._thread: threading.Thread | None = None
@@ -50,16 +55,19 @@ class LogQueue:
             return self._left_out.pop(label, 0)
 
     def put(self, write: Callable[[], object]) -> None:
-        """Have something written, soon."""
+        """Have something written soon; waits while too many others are to be written before."""
         here = threading.current_thread()
-        with self._lock:
+        with self._ended:
             if self._unended and (ends := sys.modules.get("multiprocessing.util")) is not None:
                 # its forked children pass `atexit` by
-                ends.Finalize(None, self.flush, (FLUSH_S,), exitpriority=0)
+                ends.Finalize(None, self.end, exitpriority=0)
                 self._unended = False
             self._waiting.append(write)
             self._put += 1
-            if self._thread is not None or here in self._writing:
+            if here in self._writing:
+                return
+            if self._thread is not None:
+                self._make_room()
                 return
             thread = threading.Thread(target=self._run, name="log", daemon=True)
             self._thread = thread
@@ -73,12 +81,38 @@ class LogQueue:
         self._run()
 
     def flush(self, timeout_s: float = READ_S) -> None:
-        """Wait until everything that was put before is written; who writes does not wait for itself."""
+        """Wait until everything that was put before is written, as long as something is written every
+        `timeout_s`; who writes does not wait for itself.
+        """
         if os.getpid() != self._pid or threading.current_thread() in self._writing:
             return
         with self._ended:
             count = self._put
-            self._ended.wait_for(lambda: self._done >= count or not self._writing, timeout_s)
+            self._wait(lambda: self._done >= count or not self._writing, timeout_s)
+
+    def end(self) -> None:
+        """Wait at the end of the process; a warning where results are not in the log then."""
+        self.flush(FLUSH_S)
+        if self._waiting and os.getpid() == self._pid:
+            _warn(len(self._waiting))
+
+    def _wait(self, over: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait as long as something is written every `timeout_s`; whether `over` is so then."""
+        while not over():
+            done = self._done
+            if not self._ended.wait_for(lambda: over() or self._done > done, timeout_s):  # noqa: B023
+                return False
+        return True
+
+    def _make_room(self) -> None:
+        timeout_s = 0.0 if self._stuck == self._done else READ_S
+        if self._wait(lambda: len(self._waiting) <= self._most or not self._writing, timeout_s):
+            return
+        first, self._stuck = self._stuck != self._done, self._done
+        self._waiting.pop()
+        self._put -= 1
+        if first:
+            _warn(1)
 
     def _run(self) -> None:
         here = threading.current_thread()
@@ -111,6 +145,11 @@ class LogQueue:
         self._ended.notify_all()
 
 
+def _warn(count: int) -> None:
+    warnings.warn(f"{count} or more measurements are not in the log: nothing could be written for {FLUSH_S:g} "
+                  "s or more. Check the disk of the log", RuntimeWarning, stacklevel=2)
+
+
 _writer = LogQueue()
 
 
@@ -133,4 +172,4 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
-atexit.register(lambda: _writer.flush(FLUSH_S))
+atexit.register(lambda: _writer.end())

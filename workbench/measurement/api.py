@@ -139,7 +139,8 @@ def gpu_settings(
 
 @checked
 def trace_of(measurement: Measurement | str) -> pl.DataFrame:
-    """The stored power trace of a measurement, or of the newest with this label or id (`trace.SCHEMA`).
+    """The stored power trace of a measurement, or of the newest with this label or id (`trace.SCHEMA`); times
+    are seconds since the measurement began.
 
     Raises:
         UsageError: there is no such measurement.
@@ -154,8 +155,8 @@ def trace_of(measurement: Measurement | str) -> pl.DataFrame:
 def iterations_of(measurement: Measurement | str) -> SegmentedIterations:
     """The iterations of a stored measurement, or of the newest with this label or id.
 
-    The periods are found again in its stored trace; iterations that the training had marked stay as they
-    were.
+    The periods are found again in its stored trace; the iterations and what one costs stay as they were
+    stored. Times are seconds since the measurement began.
 
     Raises:
         UsageError: there is no such measurement.
@@ -166,8 +167,7 @@ def iterations_of(measurement: Measurement | str) -> SegmentedIterations:
 
     store = Store()
     named, trace = _stored(store, measurement)
-    marked = named.iterations is not None and named.iterations.source == "marks"
-    return from_stored(trace, store.iterations(named.id), marked=marked)
+    return from_stored(trace, store.iterations(named.id), named)
 
 
 def _stored(store: Store, measurement: Measurement | str) -> tuple[Measurement, pl.DataFrame]:

@@ -24,7 +24,7 @@ from ..logbook.report import line, page
 from ..records import Measurement, Periods, Window
 from . import marks, work
 from .meter import Meter, encodable
-from .repeats import with_iterations
+from .repeats import repeated, with_iterations
 
 if TYPE_CHECKING:
     import polars as pl
@@ -89,8 +89,11 @@ class BlockResult(Suggesting):
             return None
 
     def now_s(self) -> float | None:
-        """The time of the window's clock; None where that is gone."""
-        return self.attempt(self._meter.clock)
+        """The time of the window's clock; None where that is gone, as the end of the window reports."""
+        try:
+            return self._meter.clock()
+        except ValueError:
+            return None
 
     def close(self) -> None:
         """End the block now; leaving the `with` does it."""
@@ -114,10 +117,9 @@ class BlockResult(Suggesting):
             from ..logbook.store import Store
             from .session import keep
 
-            measurement, found = self.measurement, self._found
-            frame = found.frame if found is not None and found.summary.count else None
+            measurement = self.measurement
             if self.closed is not None:
-                for message in keep(measurement, self.closed, self._meter, Store(), frame, kind=kind):
+                for message in keep(measurement, self.closed, self._meter, Store(), self._found, kind=kind):
                     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
         self.attempt(lambda: keeping.writer().put(write))
@@ -127,10 +129,10 @@ class BlockResult(Suggesting):
         """Raises MeasurementError while it is still running."""
         if self._time_s is None:
             raise MeasurementError("it is still running; its measurement is there when it has ended")
-        with self._measuring:
-            if self._measurement is None:
-                self._measurement = self._measured(self._time_s)
-            return self._measurement
+        if self._measurement is None:
+            with self._measuring:
+                self._measurement = self._measurement or self._measured(self._time_s)
+        return self._measurement
 
     def _measured(self, time_s: float) -> Measurement:
         began_unix_s = time.time() - (time.monotonic() - self._begun_s)
@@ -146,6 +148,12 @@ class BlockResult(Suggesting):
             notes.append(f"{self._left_out} runs of this {what} before this one are not in the log")
         return with_iterations(replace(measured, notes=(*notes, *measured.notes)), self._found)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: the measurement and its iterations. The samples stay in this process."""
+        found = None if self.measurement.iterations is None else self.found
+        known = {"_measurement": self.measurement, "_found": found, "_time_s": self._time_s}
+        return {**dict.fromkeys(vars(self)), **known}
+
     def __repr__(self) -> str:
         return "a block that is still running" if self._time_s is None else line(self.measurement)
 
@@ -154,19 +162,19 @@ class BlockResult(Suggesting):
 
     @property
     def traces(self) -> dict[str, pl.DataFrame]:
-        """The power trace of each GPU (`trace.SCHEMA`), by its place and name; empty without a recorder."""
-        window, devices = self.closed, self._meter.devices
-        power_traces = {} if window is None else self._meter.traces(window)
+        """The power trace of each GPU (`trace.SCHEMA`, seconds since the block began), by its place and name;
+        empty without a recorder.
+        """
+        power_traces = {} if self.closed is None else self._meter.traces(self.closed)
         return {
             f"GPU {number}, {each.name}": power_traces[each.uuid]
-            for number, each in enumerate(devices)
-            if power_traces
+            for number, each in enumerate(self._meter.devices if power_traces else ())
         }
 
     @property
     def found(self) -> SegmentedIterations:
-        """The iterations of the block, their summary and the periods of its trace; also of a block too
-        short to be looked at unasked.
+        """The iterations of the block, their summary and the periods of its trace, in seconds since it began;
+        also of a block too short to be looked at unasked.
         """
         measurement, window = self.measurement, self.closed
         if window is not None and (self._found is None or self._found.periods is None):
@@ -174,7 +182,7 @@ class BlockResult(Suggesting):
         if self._found is None:
             raise MeasurementError("nothing was measured in which iterations could be found: no GPU, and no "
                                    "marks (workbench.step())")
-        return self._found
+        return self._found if window is None else self._found.since(window.start_s)
 
     @property
     def iterations(self) -> Any:
@@ -201,6 +209,7 @@ class BlockResult(Suggesting):
 
 class TrackedLoop(Iterable[T]):
     """An iterable whose iterations are windows, cut out of the trace afterwards; `measurement` is the loop's.
+    Where it is looped several times, `iterations` has those of all loops, and `measurement` the mean of a loop.
 
     A window reaches from the moment its item is asked for to the moment the next one is, so that waiting for
     data counts; it is the GPU's time, not that of the host that has queued the work.
@@ -208,18 +217,21 @@ class TrackedLoop(Iterable[T]):
 
     def __init__(self, meter: Meter, iterable: Iterable[T], label: str = "") -> None:
         self._meter, self._iterable, self._label = meter, iterable, str(label)
-        self.marks_s: list[float] = []
-        self._whole: BlockResult | None = None
+        self._loops: list[tuple[BlockResult, list[float]]] = []  # each with the borders of its iterations
         self._iterations: Any = None
 
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_iterations": self.iterations, "_meter": None, "_iterable": ()}
+
     def __iter__(self) -> Iterator[T]:
+        whole = BlockResult(self._meter, self._label)
+        marks_s = [whole.opened.start_s] if whole.opened is not None else []
+        self._loops.append((whole, marks_s))
         self._iterations = None
-        self._whole = whole = BlockResult(self._meter, self._label)
-        self.marks_s = [whole.opened.start_s] if whole.opened is not None else []
-        marks.loop(self.marks_s)  # the windows around this loop learn its iterations too
+        marks.loop(marks_s)  # the windows around this loop learn its iterations too
         begun = False
         try:
             for item in self._iterable:
@@ -227,35 +239,37 @@ class TrackedLoop(Iterable[T]):
                 yield item
                 if before == work.calls and (counts := work.of_batch(item)):
                     marks.work(counts)
-                self._mark(whole.now_s())
+                if marks_s and (at_s := whole.now_s()) is not None:
+                    marks_s.append(at_s)
                 begun = False
         finally:
             whole.close()
-            if begun and whole.closed is not None:  # left by a break or an error: that iteration ran too
-                self._mark(whole.closed.end_s)
+            if begun and marks_s and whole.closed is not None and whole.closed.end_s is not None:
+                marks_s.append(whole.closed.end_s)  # left by a break or an error: that iteration ran too
             whole.keep_later("loop")
 
-    def _mark(self, at_s: float | None) -> None:
-        if at_s is not None and self.marks_s:
-            self.marks_s.append(at_s)
-
     def __repr__(self) -> str:
-        return "a loop that has not begun" if self._whole is None else repr(self._whole)
+        running = self._loops and self._loops[-1][0]._time_s is None
+        return "a loop that is running or has not begun" if running or not self._loops else line(self.measurement)
 
     def _repr_html_(self) -> str | None:
-        shown = None if self._whole is None else self._whole._repr_html_()
-        return shown and shown + _html.facts("", {"iterations": self.iterations})
+        if not self._loops or self._loops[-1][0]._time_s is None:
+            return None
+        return page(self.measurement) + _html.facts("", {"iterations": self.iterations})
 
     @property
     def measurement(self) -> Measurement:
-        """The whole loop's. Raises MeasurementError while it has not ended."""
-        if self._whole is None:
+        """The loop's; the mean of several loops. Raises MeasurementError while it has not ended."""
+        if not self._loops:
             raise MeasurementError("the loop has not begun; its measurement is there when it has ended")
-        return self._whole.measurement
+        measured = [whole.measurement for whole, _ in self._loops]
+        last = [gpu.uuid for gpu in measured[-1].gpus]
+        alike = [each for each in measured if [gpu.uuid for gpu in each.gpus] == last]
+        return repeated(alike)
 
     @property
     def iterations(self) -> Any:
-        """A Polars frame: iteration, start_s (from the loop's start), time_s, energy_j,
+        """A Polars frame: iteration, start_s (from the start of the first loop), time_s, energy_j,
         energy_uncertainty_j (sum of GPUs).
         """
         if self._iterations is None:
@@ -263,15 +277,24 @@ class TrackedLoop(Iterable[T]):
             import polars as pl
 
             _ = self.measurement  # which waits until the last edge is known
-            assert self._whole is not None
-            at_s = np.array(self.marks_s)
-            parts = self._whole.attempt(lambda: self._meter.energies(self.marks_s)) if len(at_s) > 1 else None
-            count = max(len(at_s) - 1, 0)
-            known = np.zeros(count, bool) if parts is None else parts.known
-            energy_j, half_j = parts or (np.zeros(count), np.zeros(count))
+            parts = [self._parts(*each) for each in self._loops]
+            columns = [np.concatenate(each) for each in zip(*parts, strict=True)] or [np.empty(0)] * 4
+            start_s, time_s, energy_j, half_j = columns
             self._iterations = pl.DataFrame({
-                "iteration": np.arange(count), "start_s": at_s[:-1] - at_s[:1], "time_s": np.diff(at_s),
-                "energy_j": np.where(known, energy_j, np.nan),
-                "energy_uncertainty_j": np.where(known, half_j, np.nan),
+                "iteration": np.arange(len(start_s)), "start_s": start_s - start_s[:1], "time_s": time_s,
+                "energy_j": energy_j, "energy_uncertainty_j": half_j,
             }).with_columns(pl.col("energy_j", "energy_uncertainty_j").fill_nan(None))
         return self._iterations
+
+    def _parts(self, whole: BlockResult, marks_s: list[float]) -> tuple[np.ndarray, ...]:
+        """Start, time, energy and its half width of each iteration of a loop; NaN where not known."""
+        window, count = whole.closed, max(len(marks_s) - 1, 0)
+        energy_j = half_j = np.full(count, np.nan)
+        if count and window is not None and window.end_s is not None:
+            # With the end of the loop, where the counter was read: the last iteration ends just before it.
+            moments_s = [*marks_s, window.end_s]
+            parts = whole.attempt(lambda: self._meter.energies(moments_s, window))
+            if parts is not None:
+                known = parts.known[:count]
+                energy_j, half_j = (np.where(known, each[:count], np.nan) for each in parts)
+        return np.array(marks_s[:count]), np.diff(marks_s), energy_j, half_j

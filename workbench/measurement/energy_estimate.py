@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..records import Window
+from ..records import Edge, Window
 from . import sensor_updates
 from .sampled_counter import missed_variance
 from .sensor_updates import UNIFORM, EnergyParts, Floats, Rows, SensorUpdates, half_widths
@@ -53,6 +53,19 @@ def add_parts(timelines: Sequence[EnergyTimeline], moments: Sequence[float] | Fl
                        np.sqrt(np.sum([np.square(part.uncertainty_j) for part in parts], axis=0)))
 
 
+class Break(NamedTuple):
+    """Between two readings a counter started again or rose by more than its GPU can draw.
+
+    Its energy is between none and the most that the GPU may draw: `half_j` around the middle; infinite where
+    nothing was read for `LATE_S`.
+    """
+
+    from_s: float
+    to_s: float
+    rise_j: float  # of the counter
+    half_j: float
+
+
 class EnergyTimeline:
     """The energy that one GPU has drawn between any two moments its samples surround.
 
@@ -74,21 +87,22 @@ class EnergyTimeline:
         most_w: float = 0.0, update_s: float | None = None, window: Window | None = None, number: int = 0,
         part_time: bool | None = False,
     ) -> None:
-        self._update_s = update_s or 0.1
+        self._update_s, self.rows = update_s or 0.1, rows
         limits = rows["power_limit_w"][np.isfinite(rows["power_limit_w"])]
-        self.jump_j = _jump_j(rows, POSSIBLE * max([most_w, *limits]), self._update_s)
-        if self.jump_j:
-            rows = rows.copy()
-            rows["energy_j"], rows["tick_s"], counted = math.nan, rows["power_tick_s"], False
-        self.rows = rows
+        highest_w = max([most_w, *limits])
         self.counted = bool(np.isfinite(rows["energy_j"]).any()) if counted is None else counted
         self._window = window if self.counted and window is not None and window.end_s is not None else None
         self._opened = window.opened[number] if self._window is not None and window is not None else None
         self._closed = window.closed[number] if self._window is not None and window is not None else None
+        self._mended, self.breaks = _mended(rows, highest_w, self._update_s)
+        if self.breaks:
+            self._opened, self._closed = (
+                each and _mended_edge(each, rows, self._mended) for each in (self._opened, self._closed)
+            )
         most_w = float(limits.max()) if len(limits) else most_w
         self._most_w, self._part_time, self._power_window_s = most_w, part_time, power_window_s or 0.0
         self._updates = sensor_updates.as_updates(
-            rows, power_window_s, self._closed, most_w, part_time=part_time
+            self._mended, power_window_s, self._closed, most_w, part_time=part_time
         )
 
     @property
@@ -149,6 +163,12 @@ class EnergyTimeline:
     def _parts(self, moments: Floats) -> tuple[EnergyParts, str]:
         if len(moments) < 2:
             return EnergyParts(np.empty(0), np.empty(0)), "refreshes"
+        (energy_j, half_j), source = self._by_any(moments)
+        for each in self.breaks if source != "power" else ():
+            half_j = half_j + each.half_j * ((moments[:-1] < each.to_s) & (moments[1:] > each.from_s))
+        return EnergyParts(energy_j, half_j), source
+
+    def _by_any(self, moments: Floats) -> tuple[EnergyParts, str]:
         if (updates := self._followed(moments)) is not None:
             return sensor_updates.energy_by_refreshes(updates, moments), "refreshes"
         window, difference_j = self._window, self.difference_j
@@ -169,7 +189,7 @@ class EnergyTimeline:
         opened, closed = self._opened, self._closed
         assert opened is not None
         assert closed is not None
-        observed_s, observed_j = _counter_readings(self.rows)
+        observed_s, observed_j = _counter_readings(self._mended)
         inside = (observed_s > opened.time_s) & (observed_s < closed.time_s)
         inside &= (observed_j > opened.energy_j) & (observed_j < closed.energy_j)
         at_s = np.concatenate([[opened.time_s], observed_s[inside], [closed.time_s]])
@@ -204,7 +224,7 @@ class EnergyTimeline:
         """Straight lines between readings of the counter, for a sampling that could not follow its refreshes;
         nothing is known beyond them, and where the counter goes back.
         """
-        at_s, joules = _counter_readings(self.rows)
+        at_s, joules = _counter_readings(self._mended)
         if len(at_s) < 2:
             return None
         gains, spans = np.diff(joules), np.diff(at_s)
@@ -242,15 +262,43 @@ class EnergyTimeline:
         return EnergyParts(energy_j, np.where(covered[1:] & covered[:-1], half_j, np.inf))
 
 
-def _jump_j(rows: Rows, most_w: float, update_s: float) -> float:
-    """By how much (J) a counter rose immediately though no GPU draws `most_w`; 0 where it did not."""
-    rows = rows[np.isfinite(rows["energy_j"])]
-    new = np.flatnonzero(np.diff(rows["energy_j"])) + 1  # the first row of each value but the first
-    if len(new) < 2:
-        return 0.0
-    gains_j = rows["energy_j"][new[1:]] - rows["energy_j"][new[:-1]]
-    spans_s = rows["time_s"][new[1:]] - rows["time_s"][new[:-1] - 1] + update_s  # at most
-    return float(gains_j[gains_j > (most_w or math.inf) * spans_s].max(initial=0.0))
+def _mended(rows: Rows, most_w: float, update_s: float) -> tuple[Rows, list[Break]]:
+    """Rows whose counter goes on after each break, by half of what a GPU that draws `most_w` uses there."""
+    known = np.flatnonzero(np.isfinite(rows["energy_j"]))
+    joules, looks_s = rows["energy_j"][known], rows["time_s"][known]
+    new = np.flatnonzero(np.diff(joules)) + 1  # the first row of each value but the first
+    rises_j = joules[new] - joules[new - 1]
+    spans_s = looks_s[new] - looks_s[np.append(0, new[:-1] - 1)[: len(new)]] + update_s  # at most
+    # What the first row shows may be of any age.
+    jumps = np.append(False, rises_j[1:] > POSSIBLE * (most_w or math.inf) * spans_s[1:])[: len(new)]
+    back = rises_j < 0.0
+    # Nor does the first rise after it tell anything: it may have begun from nothing at any moment.
+    wrong = np.flatnonzero(back | np.append(False, back[:-1])[: len(new)] | jumps)
+    between_s = 1.1 * (rows["tick_s"][known[new]] - rows["tick_s"][known[new - 1]])  # refreshes that are known
+    spans_s = np.where(between_s > 0.0, np.minimum(between_s, spans_s), spans_s)
+    offsets_j, breaks = np.zeros(len(known)), []
+    for place in wrong.tolist():
+        row = new[place]
+        from_s, to_s = float(looks_s[row] - spans_s[place]), float(looks_s[row])
+        most_j = (most_w or UNKNOWN_W) * spans_s[place]
+        breaks.append(Break(from_s, to_s, float(rises_j[place]),
+                            most_j / 2 if to_s - from_s < sensor_updates.LATE_S else math.inf))
+        offsets_j[row:] += most_j / 2 - rises_j[place]
+    if breaks:
+        rows = rows.copy()
+        rows["energy_j"][known] += offsets_j
+    return rows, breaks
+
+
+def _mended_edge(edge: Edge, rows: Rows, mended: Rows) -> Edge:
+    """A reading at an edge of a window in terms of the mended rows around it; NaN where no row is near."""
+    known = np.isfinite(rows["energy_j"])
+    place = int(np.searchsorted(rows["time_s"][known], edge.time_s))
+    near = slice(max(place - 1, 0), place + 1)
+    before_j, after_j = rows["energy_j"][known][near], mended["energy_j"][known][near]
+    shown_j = edge.energy_j + after_j - before_j
+    off_j = np.abs(shown_j - np.clip(shown_j, after_j.min(initial=math.inf), after_j.max(initial=-math.inf)))
+    return edge._replace(energy_j=float(shown_j[np.argmin(off_j)]) if len(off_j) else math.nan)
 
 
 def _power_readings(rows: Rows) -> tuple[Floats, Floats]:

@@ -97,10 +97,11 @@ def count(
     return _found(frame, "marks" if marked else "detected", periods, measurement.energy_uncertainty_j, parts)
 
 
-def trace_of(timeline: EnergyTimeline, start_s: float, end_s: float) -> pl.DataFrame:
-    """The trace (`trace.SCHEMA`) of a window and of the half second around it."""
+def trace_of(timeline: EnergyTimeline, start_s: float, end_s: float, *, since_s: float = 0.0) -> pl.DataFrame:
+    """The trace (`trace.SCHEMA`) of a window and of the half second around it, in seconds since a moment."""
     times = timeline.rows["time_s"]
-    return as_trace(timeline.rows[(times >= start_s - 0.5) & (times <= end_s + 0.5)])
+    trace = as_trace(timeline.rows[(times >= start_s - 0.5) & (times <= end_s + 0.5)])
+    return trace.with_columns(pl.col("time_s", "tick_s", "power_tick_s") - since_s)
 
 
 def energies_of(found_timelines: Sequence[EnergyTimeline | pl.DataFrame]) -> EnergiesBetween:
@@ -207,12 +208,10 @@ def _parts_of(founds: Sequence[SegmentedIterations]) -> tuple[SettingPart, ...]:
 
 
 def from_stored(
-    trace: pl.DataFrame, frame: pl.DataFrame | None = None, *, marked: bool = False
+    trace: pl.DataFrame, frame: pl.DataFrame | None = None, measurement: Measurement | None = None
 ) -> SegmentedIterations:
-    """The iterations of a stored trace (`Store.trace`), found again, or as stored (`frame`) where they were
-    `marked`.
-
-    The stored frame has begin and end of the measurement; the trace is a little longer.
+    """The iterations of a stored trace (`Store.trace`): as they were stored (`frame`), else found again. The
+    periods are found again; what the `measurement` states about its iterations is not changed.
 
     Raises:
         MeasurementError: there is nothing in the trace to find them in.
@@ -224,29 +223,42 @@ def from_stored(
             f"the trace has {trace.height} rows and too few power readings to find iterations in"
         )
     within_s = (parts[0]["time_s"].item(0), parts[0]["time_s"].item(-1))
+    first_s, last_s = within_s
     if frame is not None and frame.height:  # of several runs only the last one's trace is kept
         first_s, last_s = frame.select(pl.col("start_s").min(), pl.col("end_s").max()).row(0)
-        within_s = (max(first_s, within_s[0]), min(last_s, within_s[1]))
+    elif measurement is not None and first_s <= 0.0:  # earlier versions stored the device's times
+        first_s, last_s = 0.0, measurement.time_s
+    within_s = (max(first_s, within_s[0]), min(last_s, within_s[1]))
     if not within_s[0] <= within_s[1]:  # damaged
         raise MeasurementError("the stored trace and its measurement are not of the same time")
-    periods = detect_all(parts, within_s)
-    if frame is not None and marked:
-        return _found(frame, "marks", periods, None)
-    periods, settings = detect_in_parts(parts, within_s, periods)
-    settings = settings or whole_part(parts[:MOST_VOTES], within_s)
-    frame = iterations(parts[0], periods, energies=energies_of(parts), within_s=within_s, parts=settings)
-    return _found(frame, "detected", periods, None, settings)
+    summary = measurement.iterations if measurement is not None else None
+    source = "detected" if summary is None else summary.source
+    error_j = measurement.energy_uncertainty_j if measurement is not None else None
+    periods, settings = detect_all(parts, within_s), tuple[SettingPart, ...]()
+    if frame is None or source != "marks":
+        periods, settings = detect_in_parts(parts, within_s, periods)
+        settings = settings or whole_part(parts[:MOST_VOTES], within_s)
+    if frame is None or not frame.height:
+        frame = iterations(parts[0], periods, energies=energies_of(parts), within_s=within_s, parts=settings)
+    return _found(frame, source, periods, error_j, settings, summary)
 
 
 def _found(
     frame: pl.DataFrame, source: str, periods: Periods | None, error_j: float | None,
-    parts: tuple[SettingPart, ...] = (),
+    parts: tuple[SettingPart, ...] = (), known: IterationSummary | None = None,
 ) -> SegmentedIterations:
-    summary = per_iteration(frame, source=source, periods=periods, own_error_j=error_j, parts=parts)
+    """Iterations with their summary (`known` where it was stored), whose period is that of the iterations."""
+    summary = known or per_iteration(frame, source=source, periods=periods, own_error_j=error_j, parts=parts)
+    mean_s = summary.time_s or summary.detected_s
+    if source == "detected" and periods is not None and mean_s and len({part.number for part in parts}) < 2:
+        half_s = summary.time_uncertainty_s
+        periods = replace(periods, levels=tuple(
+            replace(level, period_s=mean_s, uncertainty_s=half_s or level.uncertainty_s)
+            if level.name == "iteration" else level for level in periods.levels))
     # a guess may be looked at in the frame; it is nothing to compare costs by
     if not summary.sure and summary.count:
         summary = IterationSummary(0, sure=False, reason=summary.reason, detected_s=summary.time_s)
-    if source == "marks" and periods is not None:
+    if source == "marks" and periods is not None and known is None:
         level = periods.iteration
         detected_s = level.period_s if level else None
         summary = replace(summary, detected_s=detected_s, check=compare(periods, summary))

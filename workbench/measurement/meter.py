@@ -18,7 +18,7 @@ import numpy as np
 
 from ..device import rapl
 from ..device.protocol import Device
-from ..errors import DeviceError, UsageError
+from ..errors import DeviceError, SimulationError, UsageError
 from ..logbook.quantities import format_duration
 from ..records import Edge, GpuMeasurement, Measurement, Window, throttle_names
 from ..samples import ROWS
@@ -42,15 +42,21 @@ BEFORE_S, AFTER_S = 30.0, 1.0  # of the trace around a window that its edges are
 
 
 class _Running:
-    """What a meter keeps of a window as long as the window exists: its start until it is measured, and the
-    marks until it is closed.
+    """What a meter keeps of a window as long as the window exists: its marks until it is closed, and since
+    when samples are needed until it is measured (`Hold`).
     """
 
-    def __init__(self, start_s: float, notebook: marks.MarkRecorder) -> None:
-        self.start_s, self.notebook = start_s, notebook
-        self.open = True
+    def __init__(self, start_s: float, notebook: marks.MarkRecorder, recorder: Recorder | None) -> None:
+        self.notebook, self.open = notebook, True
+        self.hold = recorder.hold(start_s) if recorder is not None else None
         marks.attach(notebook)
         weakref.finalize(self, marks.detach, notebook).atexit = False  # a window that is dropped
+
+    def end(self) -> None:
+        """No more marks, and no samples after these are needed."""
+        marks.detach(self.notebook)
+        if self.hold is not None:
+            self.hold.awake = False
 
 
 class Meter:
@@ -77,16 +83,7 @@ class Meter:
         self._counters = tuple(CounterKind(device, recorder) for device in self.devices)
         self._uuids = tuple(device.uuid for device in self.devices)
         self.clock = self.devices[0].clock if self.devices else time.monotonic
-        self._windows: weakref.WeakSet[_Running] = weakref.WeakSet()  # that are not measured yet
         self._measured: tuple[Window, list[EnergyTimeline]] | None = None  # the latest, until it is stored
-        if recorder is not None:
-            windows = self._windows  # not `self`, which would keep itself
-            self._hold = recorder.hold(
-                lambda: min((each.start_s for each in list(windows)), default=math.inf), awake=False
-            )
-            self._awake = recorder.hold(
-                lambda: recorder.clock() if any(each.open for each in list(windows)) else math.inf
-            )
 
     def open(self, label: str = "", *, sync: bool | None = None) -> Window:
         """Start a window now."""
@@ -100,10 +97,7 @@ class Meter:
         host = rapl.read(self.zones) if self.zones else {}
         edges, notes = self._edges()
         start_s = self.clock()
-        key = _Running(start_s, marks.MarkRecorder(self.clock, self._uuids))
-        self._windows.add(key)
-        if self.recorder is not None:
-            self.recorder.tend()
+        key = _Running(start_s, marks.MarkRecorder(self.clock, self._uuids), self.recorder)
         return Window(encodable(label), start_s, edges, host_opened=host, notes=notes,
                       opened_unix_s=time.time(), key=key)
 
@@ -117,7 +111,10 @@ class Meter:
         """
         if self.sync if sync is None else sync:
             synchronise()
-        end_s = self.clock()  # before the counters are read: a slow driver is not the cell's time
+        try:
+            end_s = self.clock()  # before the counters are read: a slow driver is not the cell's time
+        except SimulationError as error:
+            return self._lost(window, str(error))
         edges, notes = self._edges()
         host = rapl.read(self.zones) if self.zones else {}
         noted, key = window.marks, window.key
@@ -126,9 +123,17 @@ class Meter:
             children = process_marks.of_children(self.clock, window.start_s, end_s)
             noted = process_marks.with_children(noted, children, window.start_s, end_s)
             if not keep_open:
-                marks.detach(key.notebook)
+                key.end()
         return Window(window.label, window.start_s, window.opened, end_s, edges, window.host_opened, host,
                       window.notes + notes, noted, window.opened_unix_s, key)
+
+    def _lost(self, window: Window, why: str) -> Window:
+        """A window whose simulated machine is gone: it has the time alone, by the civil clock."""
+        if isinstance(window.key, _Running):
+            window.key.open = False
+            window.key.end()
+        seconds = time.time() - (window.opened_unix_s or time.time())
+        return window._replace(end_s=window.start_s + max(seconds, 0.0), notes=(*window.notes, why))
 
     def _edges(self) -> tuple[tuple[Edge, ...], tuple[str, ...]]:
         edges: list[Edge] = []
@@ -171,14 +176,14 @@ class Meter:
         """
         if window.end_s is None:
             raise UsageError(f"window {window.label!r} is still open; close it before it is measured")
-        if settle:
+        if settle and window.closed:
             self.settle(window)
-        numbers = range(len(self.devices))
+        numbers = range(len(window.closed))
         window_timelines = [self.timeline(number, window.start_s, window.end_s, window) for number in numbers]
         self._measured = (window, window_timelines)
         gpus = tuple(self._gpu(number, window, window_timelines[number]) for number in numbers)
         if isinstance(window.key, _Running) and not window.key.open:
-            self._windows.discard(window.key)
+            window.key.hold = None
         seconds = window.end_s - window.start_s
         started = time.time() - seconds if window.opened_unix_s is None else window.opened_unix_s
         return Measurement(
@@ -203,7 +208,7 @@ class Meter:
         kind, missed_j = self._counters[number], timeline.missed_j(window.start_s, window.end_s)
         if kind.part_time or (energy is not None and 2.0 * missed_j > energy.uncertainty_j):
             notes.append(kind.note())  # else it makes no difference
-        notes += _energy_notes(energy, timeline)
+        notes += _energy_notes(energy, timeline, window.start_s, window.end_s)
         energy_j, uncertainty_j = (energy.energy_j, energy.uncertainty_j) if energy else (None, None)
         by_counter = timeline.counted and energy is not None and energy.source != "power"
         foreign = ForeignProcesses((), 0)
@@ -255,24 +260,22 @@ class Meter:
 
         if measurement.energy_j is None or window.end_s is None or window.end_s - window.start_s < CHEAP_S:
             return ()
-        traces = {uuid: trace_of(each, window.start_s, window.end_s)
-                  for uuid, each in self.timelines_of(window).items()}
+        traces = {uuid: trace_of(each, *within(window)) for uuid, each in self.timelines_of(window).items()}
         return tuple(describe_waste(waste_of_run(measurement, traces)[0], measurement))
 
     def traces(self, window: Window) -> dict[str, pl.DataFrame]:
-        """The traces (`trace.SCHEMA`) of a closed window and of the half second around it, by UUID; they are
-        taken once, after the window is measured and its iterations are counted.
+        """The traces (`trace.SCHEMA`) of a closed window and of the half second around it, by UUID, in seconds
+        since its start; taken once, after the window is measured and its iterations are counted.
         """
         from .iterations import trace_of
 
-        assert window.end_s is not None
         known = self.timelines_of(window)
         self._measured = None
-        return {uuid: trace_of(each, window.start_s, window.end_s) for uuid, each in known.items()}
+        return {uuid: trace_of(each, *within(window), since_s=window.start_s) for uuid, each in known.items()}
 
     def timelines_of(self, window: Window) -> dict[str, EnergyTimeline]:
         """The GPUs' timelines of a closed window, by UUID; fetched once for the last measured window."""
-        if self.recorder is None:
+        if self.recorder is None or not window.closed:
             return {}
         assert window.end_s is not None
         measured = self._measured  # which another thread may replace
@@ -312,11 +315,19 @@ class Meter:
         numbers = range(len(self.devices))
         return add_estimates([self.timeline(n, start_s, end_s).between(start_s, end_s) for n in numbers])
 
-    def energies(self, moments_s: Sequence[float]) -> EnergyParts:
-        """The energies of all GPUs between moments of the past, each of which may be a change of power."""
+    def energies(self, moments_s: Sequence[float], window: Window | None = None) -> EnergyParts:
+        """The energies of all GPUs between moments of the past, each of which may be a change of power; with
+        the counter's readings at the edges of `window`, from which to which they reach.
+        """
         start_s, end_s = moments_s[0], moments_s[-1]
-        timelines = [self.timeline(number, start_s, end_s) for number in range(len(self.devices))]
+        timelines = [self.timeline(number, start_s, end_s, window) for number in range(len(self.devices))]
         return add_parts(timelines, moments_s)
+
+
+def within(window: Window) -> tuple[float, float]:
+    """The moments of a closed window."""
+    assert window.end_s is not None
+    return window.start_s, window.end_s
 
 
 def encodable(label: str) -> str:
@@ -325,20 +336,32 @@ def encodable(label: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _energy_notes(energy: EnergyEstimate | None, timeline: EnergyTimeline) -> list[str]:
+def _energy_notes(
+    energy: EnergyEstimate | None, timeline: EnergyTimeline, start_s: float, end_s: float
+) -> list[str]:
     """What a reader has to know of how the energy of a window was had, or why it was not."""
-    if timeline.jump_j:
-        return [f"the energy counter rose by {timeline.jump_j:.3g} J in one refresh, more than a GPU can "
-                "draw; the energy comes from power readings"]
+    if breaks := [each for each in timeline.breaks if each.from_s < end_s and each.to_s > start_s]:
+        worst = max(breaks, key=lambda each: abs(each.rise_j))
+        unknown_s = sum(each.to_s - each.from_s for each in breaks)
+        allowed = ", which the error allows for" if energy is not None else ""
+        return [f"the energy counter {_changed(worst.rise_j)}; the energy of {format_duration(unknown_s)} is "
+                f"unknown{allowed}"]
     if energy is not None:
         plain = energy.source == "difference" and not timeline.moving
         why = "the counter updates at the edges of this window were not observed: error up to one update each"
         return [why] * plain
     if timeline.difference_j < 0:
-        return [f"the energy counter went back by {-timeline.difference_j:.3g} J (was the driver reloaded?)"]
+        return [f"the energy counter {_changed(timeline.difference_j)}"]
     what = "its energy counter could not be read" if timeline.counted else "it has no energy counter"
     return [f"{what}, and too few power readings fell around this window ({len(timeline.rows)}); use a "
             "longer cell or --repeat"]
+
+
+def _changed(rise_j: float) -> str:
+    """What a counter did whose value says nothing."""
+    if rise_j < 0:
+        return f"went back by {-rise_j:.3g} J (was the driver reloaded?)"
+    return f"rose by {rise_j:.3g} J in one refresh, more than a GPU can draw"
 
 
 def _gaps(rows: np.ndarray, update_s: float | None) -> int:

@@ -65,7 +65,7 @@ class Recorder:
         self._rests, self._node = rests, tuple(dict.fromkeys([*(each.uuid for each in devices), *node]))
         self._lock, self._attaching = threading.Lock(), threading.Lock()
         self._kept: dict[str, list[np.ndarray]] = {device.uuid: [] for device in self.devices}
-        self._holds: weakref.WeakSet[Hold] = weakref.WeakSet()
+        self._weak_holds: weakref.WeakValueDictionary[int, Hold] = weakref.WeakValueDictionary()
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = -math.inf
         self._sampler: Sampler | None = None
@@ -138,8 +138,6 @@ class Recorder:
 
     def stop(self) -> None:
         """End the sampling; recorded samples can still be read."""
-        with contextlib.suppress(ValueError):  # the clock of a simulated machine that is gone already
-            self.drain()
         if self._sampler is not None:
             clock: Any = self.clock
             with contextlib.suppress(ValueError):
@@ -149,6 +147,7 @@ class Recorder:
         with self._lock:  # whoever still shows what was recorded keeps no deleted file mapped
             self._ring.detach()
             self._views = {uuid: self._view(uuid) for uuid in self._views}
+        self.drain()
 
     @property
     def running(self) -> bool:
@@ -203,11 +202,16 @@ class Recorder:
         return ""
 
     @property
+    def _holds(self) -> list[Hold]:
+        # `valuerefs` makes its list in one step: other threads open windows meanwhile.
+        return [hold for each in self._weak_holds.valuerefs() if (hold := each()) is not None]
+
+    @property
     def _until_s(self) -> float:
         """Until when samples are needed: infinity while a window or view holds them, the largest number for a
         recorder that does not rest, now for another.
         """
-        if any(hold.awake and hold.from_s < math.inf for hold in list(self._holds)):
+        if any(hold.awake and hold.from_s < math.inf for hold in self._holds):
             return math.inf
         return self.clock() if self._rests else sys.float_info.max
 
@@ -314,7 +318,7 @@ class Recorder:
         hold = Hold(from_s, awake=awake)
         if awake and hold.from_s < math.inf:
             self.wake()
-        self._holds.add(hold)
+        self._weak_holds[id(hold)] = hold
         self.tend()
         return hold
 
@@ -350,7 +354,7 @@ class Recorder:
         while len(chunks) > 1 and len(chunks[-2]) <= min(2 * len(chunks[-1]), 4096 - len(chunks[-1])):
             last = chunks.pop()
             chunks[-1] = np.concatenate([chunks[-1], last])
-        oldest_s = min([self.clock() - KEEP_S, *(hold.from_s - 10.0 for hold in self._holds)])
+        oldest_s = min([chunks[-1]["time_s"][-1] - KEEP_S, *(hold.from_s - 10.0 for hold in self._holds)])
         while len(chunks) > 1 and chunks[0]["time_s"][-1] < oldest_s:
             chunks.pop(0)
 
@@ -367,7 +371,10 @@ class Hold:
 
     @property
     def from_s(self) -> float:
-        return self._from_s() if callable(self._from_s) else self._from_s
+        try:
+            return self._from_s() if callable(self._from_s) else self._from_s
+        except ValueError:  # the clock of a simulated machine that is gone
+            return math.inf
 
 
 def as_trace(rows: np.ndarray) -> pl.DataFrame:

@@ -35,9 +35,8 @@ from .meter import Meter
 from .recorder import Recorder
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from ..logbook.store import Store
+    from ..periods.segment import SegmentedIterations
 
 
 class Session:
@@ -201,18 +200,19 @@ class Session:
 
 def keep(
     measurement: Measurement, window: Window, meter: Meter, store: Store,
-    iterations: pl.DataFrame | None = None, *, kind: str = "cell",
+    found: SegmentedIterations | None = None, *, kind: str = "cell",
 ) -> list[str]:
     """Store a measurement and its traces; returns sentences about failures.
 
     Args:
-        measurement, iterations: What to store; a frame.
+        measurement, found: What to store, with its iterations.
         window: Where it was measured; the last one of several.
         meter: The one that measured it. A session's may be another by now.
         store: Where to.
         kind: The kind of measurement, as in the log.
     """
     traces, measurement = meter.traces(window), replace(measurement, kind=kind)
+    iterations = found.since(window.start_s).frame if found is not None and found.summary.count else None
     try:
         store.save(
             measurement, {gpu.uuid: traces[gpu.uuid] for gpu in measurement.gpus if traces}, iterations

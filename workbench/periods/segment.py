@@ -78,6 +78,15 @@ class SegmentedIterations(HtmlFacts):
     periods: Periods | None = None
     parts: tuple[SettingPart, ...] = ()
 
+    def since(self, start_s: float) -> SegmentedIterations:
+        """The same with all times since a moment."""
+        periods = self.periods and replace(self.periods, levels=tuple(
+            replace(level, phase_s=level.phase_s - start_s) for level in self.periods.levels))
+        parts = (replace(part, start_s=part.start_s - start_s, end_s=part.end_s - start_s)
+                 for part in self.parts)
+        frame = self.frame.with_columns(pl.col("start_s", "end_s") - start_s)
+        return replace(self, frame=frame, periods=periods, parts=tuple(parts))
+
 
 # detection
 

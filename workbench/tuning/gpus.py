@@ -26,6 +26,7 @@ from ..experiments.probe import Reading
 from ..measurement.meter import Meter
 from ..measurement.recorder import Recorder
 from ..records import Limits, Setting
+from ..search.clocks import model_guided  # noqa: F401 (loaded here, not while a cell is measured)
 from ..search.space import space_from
 from .arrival import PARAMS as ARRIVAL_PARAMS
 from .arrival import Arrival
@@ -62,8 +63,6 @@ class TunedGpus:
         self, devices: tuple[Device, ...], whole: Meter, recorder: Recorder, request: TuningRequest,
         log: TuningRecord,
     ) -> None:
-        from ..search.clocks import make, model_guided  # noqa: F401 - now, and not while a probe waits
-
         self.devices, self.recorder, self._request, self._log = devices, recorder, request, log
         if len({device.name for device in devices}) > 1:
             names = ", ".join(sorted({device.name for device in devices}))

@@ -11,10 +11,10 @@ from ..device.protocol import Device
 from ..errors import WorkbenchError
 from ..measurement.recorder import Recorder
 from ..search.space import SettingSpace
+from .features import FEATURE_SETS, FeatureReader
 
 if TYPE_CHECKING:
     from ..search.surrogates.predictor import Prediction
-    from .features import FeatureReader
 
 
 class Forecast:
@@ -33,8 +33,6 @@ class Forecast:
         self.notes: list[str] = []
         self._model: Any = None
         self._reader: FeatureReader | None = None
-        from .features import FEATURE_SETS, FeatureReader
-
         known = any(find_model(device.name, source) for source in FEATURE_SETS)
         if wanted is False or (wanted is None and not known):
             return

@@ -88,6 +88,7 @@ class TuningRecord:
         self.found: DetectedIterations | None = None
         self.model = ""
         self.held: Setting | None = None
+        self.held_since_s: float | None = None
         self.settled_s: float | None = None
         self.settled_iterations: int | None = None
         self.retuned = 0
@@ -129,9 +130,10 @@ class TuningRecord:
 
     def settle(self, named: Setting, now_s: float) -> None:
         """A setting is held from now on."""
-        self.held = named
+        if named != self.held:
+            self.held, self.held_since_s = named, now_s - self.begun_s
         if self.settled_s is None:
-            self.settled_s, self.settled_iterations = now_s - self.begun_s, round(self.iterations)
+            self.settled_s, self.settled_iterations = self.held_since_s, round(self.iterations)
 
     # what was counted
 
@@ -189,5 +191,5 @@ class TuningRecord:
         return TuningResult(
             state, self.held, book.saved(), self.settled_s, self.settled_iterations, self.source,
             self.probes.made, book.spent_s, book.spent_j, self.retuned, self.elapsed_s, reason,
-            tuple(self.not_restored), tuple(self.events), tuple(self.notes), simulated,
+            tuple(self.not_restored), tuple(self.events), tuple(self.notes), simulated, self.held_since_s,
         )

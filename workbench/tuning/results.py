@@ -63,14 +63,15 @@ class TuningView(HtmlFacts):
             search.
         trials: One row per trial, in order (`PROBES`); ratios are to the baseline, `cost_s` and `cost_j` its
             total time and energy.
-        choice: The best known setting.
+        choice: The held setting; before one is held, the best known. None where the job ended before.
         current: The current setting of the GPU.
         period_s: Length of an iteration at the default setting, 95 % half width `period_uncertainty_s`.
         period_source: "marks", "power", "counter", "rate" or empty.
         iterations: Counted since the tuner began.
         spent_s, spent_j: Time and energy of tuning itself: waits, trials and baselines.
         saved: The saving so far; None before any stretch has a baseline.
-        settled_s, settled_iterations: When the setting was first held, since the tuner began.
+        settled_s, settled_iterations: When a setting was first held, since the tuner began.
+        held_since_s: When the held setting was found.
         events: (seconds since the tuner began, words), newest last.
         refused: Why not, where the state is "refused".
     """
@@ -101,6 +102,7 @@ class TuningView(HtmlFacts):
     saved: Saved | None = None
     settled_s: float | None = None
     settled_iterations: int | None = None
+    held_since_s: float | None = None
     events: tuple[tuple[float, str], ...] = ()
     refused: str = ""
     model: str = ""
@@ -118,8 +120,9 @@ class TuningResult(HtmlFacts):
         setting: The last held setting; None if there was none.
         saved: See `Saved`; None where no baseline was measured.
         settled_s, settled_iterations: Until a setting was first held.
+        held_since_s: Until `setting` was found: later, where it is not the first.
         trials: How many were made, baselines and re-checks included.
-        spent_s, spent_j: Time and energy of tuning itself.
+        spent_s, spent_j: Time and energy of tuning itself, with its re-checks after the setting was found.
         retuned: How often the job had changed.
         reason: Why it was refused, or where it stood.
         not_restored: Sentences about settings that could not be restored.
@@ -143,6 +146,7 @@ class TuningResult(HtmlFacts):
     events: tuple[tuple[float, str], ...] = ()
     notes: tuple[str, ...] = ()
     simulated: bool = False
+    held_since_s: float | None = None
 
     @property
     def text(self) -> str:
@@ -155,7 +159,10 @@ class TuningResult(HtmlFacts):
         if self.settled_iterations is not None and self.source != "rate":
             settled += f" / {self.settled_iterations} iterations"
         if self.setting is not None:
-            settled += f": {self.setting}"
+            later = self.held_since_s is not None and self.held_since_s > self.settled_s
+            found_s = f", the last one after {format_duration(self.held_since_s)}" if later else ""
+            settled += f"{found_s}: {self.setting}"
+        settled += f"; tuning took {format_duration(self.spent_s)} in all"
         if self.retuned:
             settled += f"; the job changed {'once' if self.retuned == 1 else f'{self.retuned} times'}"
         if refused:

@@ -144,8 +144,10 @@ class Tuner:
             known |= {"gpu": device.name, "uuid": device.uuid, "index": device.index,
                       "simulated": bool(device.simulated)}
         if job is not None:
-            belief = job.belief
-            known |= {"choice": job.choice, "current": belief.named(job.gpus.current),
+            belief, choice = job.belief, job.choice
+            if isinstance(self.phase, (Watching, Interrupted, Finished)):
+                choice = belief.about(log.held) if log.held in belief.space.settings else None
+            known |= {"choice": choice, "current": belief.named(job.gpus.current),
                       "belief": belief.frame if belief.search.measured_rows else None}
         if book.accounts:
             period_s, sd, _ = book.accounts[-1].baseline()
@@ -156,9 +158,11 @@ class Tuner:
             state=self.state, text=self.text, paused=request.paused, label=request.label,
             over=request.over, objective=objective_name(request.objective),
             max_slowdown=request.max_slowdown, refused=self.refused, saved=book.saved(),
-            trials=log.probes.frame, period_source=log.source, elapsed_s=log.elapsed_s,
+            trials=log.probes.frame, period_source=log.source,
+            elapsed_s=log.elapsed_s if self._result is None else self._result.elapsed_s,
             iterations=round(log.iterations), spent_s=book.spent_s, spent_j=book.spent_j,
-            settled_s=log.settled_s, settled_iterations=log.settled_iterations, events=tuple(log.events),
+            settled_s=log.settled_s, settled_iterations=log.settled_iterations,
+            held_since_s=log.held_since_s, events=tuple(log.events),
             model=log.model, **known,
         )
 

@@ -208,9 +208,8 @@ def period(
         for number, gpu in enumerate(measurement.gpus)
     }
     frames = {names.get(uuid, uuid): part for uuid, part in _by_gpu(frame).items()}
-    marked = measurement.iterations is not None and measurement.iterations.source == "marks"
     try:
-        found = from_stored(frame, store.iterations(measurement.id), marked=marked)
+        found = from_stored(frame, store.iterations(measurement.id), measurement)
     except MeasurementError:  # too few readings; the panel shows its own message
         found = None
     label, simulated = measurement.label, measurement.simulated
