@@ -7,7 +7,11 @@ Values that a GPU does not report are null.
 
 from __future__ import annotations
 
+import io
+
 import polars as pl
+
+from .errors import UsageError
 
 _FLOATS = (
     "time_s", "tick_s", "energy_j", "power_w", "power_tick_s", "power_limit_w", "sm_clock_mhz",
@@ -20,6 +24,21 @@ def duration_s(trace: pl.DataFrame) -> float:
     """Time from the first row to the last; 0 for fewer than two."""
     times = trace["time_s"]
     return float(times[-1] - times[0]) if len(times) > 1 else 0.0
+
+
+def read_parquet(raw: bytes, name: str) -> pl.DataFrame:
+    """The table in the content of a Parquet file.
+
+    Raises:
+        UsageError: more than 100 million values: a small file may have any number of equal ones.
+        PolarsError, PanicException: damaged.
+    """
+    scan = pl.scan_parquet(io.BytesIO(raw))
+    rows, columns = scan.select(pl.len()).collect().item(), len(scan.collect_schema())
+    if rows * columns > 1e8:
+        raise UsageError(f"{name} has {rows:,} rows of {columns} columns; up to 100 million values are read. Keep "
+                         "fewer rows or columns")
+    return scan.collect()
 
 
 def moments(texts: pl.Series) -> tuple[pl.Series, bool]:

@@ -15,6 +15,7 @@ import polars as pl
 from ..errors import UsageError, listed
 from ..tariff import J_PER_KWH
 from ..trace import moments
+from .log_tables import PART
 from .quantities import format_duration
 
 ENERGIES = pl.Schema({
@@ -71,8 +72,8 @@ def energy_of(trace: pl.DataFrame) -> dict[str, Any]:
     """Joules of a trace while readings were recorded, with a 95 % interval, as values of `ENERGIES`.
 
     From the energy counter if it moves, else from power by trapezoids. Rows may be averages or moments: the
-    interval holds the scatter of moments and, at the ends, half a pace of the spread in power. A gap counts
-    as one pace, of which half belongs to the reading at each side, or none, or two.
+    interval holds the scatter of moments and, at the ends, half a pace of the spread in power. A gap is
+    not in the energy, give or take a pace; one of whole half hours is a clock that was set forward by a pace less.
     """
     row: dict[str, Any] = {"scope": "GPU", "note": "", "time_s": 0.0, "energy_j": None}
     counted, powered = (trace.select("time_s", name).drop_nulls().sort("time_s").to_numpy().T
@@ -91,9 +92,10 @@ def energy_of(trace: pl.DataFrame) -> dict[str, Any]:
     gap = _gaps(steps, 10.0 if by_counter else 3.0)
     pace_s, rates_w = float(np.median(steps[~gap])), joules / steps
     around_w = np.maximum(np.append(rates_w[1:], 0.0), np.append(0.0, rates_w[:-1]))
-    joints_j = float(np.minimum(joules, pace_s * around_w)[gap].sum())
-    total_j = float(joules[~gap].sum()) + joints_j
-    row["time_s"] = time_s = float(steps[~gap].sum() + pace_s * gap.sum())
+    joints_j = np.minimum(joules, pace_s * around_w)[gap]
+    set_forward = np.array([whole_zones(step - pace_s, pace_s) for step in steps[gap]], bool)
+    total_j = float(joules[~gap].sum() + joints_j[set_forward].sum())
+    row["time_s"] = time_s = float(steps[~gap].sum() + pace_s * set_forward.sum())
     if total_j == 0 and not (by_counter and time_s < 1):
         return row | {"note": "the counter did not move" if by_counter else "the power is 0 W in all rows"}
     if by_counter:
@@ -105,11 +107,15 @@ def energy_of(trace: pl.DataFrame) -> dict[str, Any]:
                             0.5 * pace_s * (high_w - low_w))
     if gap.any():
         after_s = format_duration(float(times[:-1][gap][0] - times[0]))
-        many = f"{gap.sum()} gaps without readings are" if gap.sum() > 1 else "a gap without readings is"
-        note += (f"{many} not in the energy: {format_duration(float(steps[gap].sum()))}, after {after_s} (a pause, "
-                 "or a clock that was set forward)")
-    half_j += 1.1 * joints_j
+        note += (f"not recorded and not in the energy: {format_duration(float(steps[gap].sum()))} in {gap.sum()} "
+                 f"gap{'s' * int(gap.sum() > 1)}, after {after_s} (a pause, or a clock that was set forward)")
+    half_j += 1.1 * float(joints_j.sum())
     return row | {"energy_j": total_j, "low_j": max(total_j - half_j, 0.0), "high_j": total_j + half_j, "note": note}
+
+
+def whole_zones(step_s: float, pace_s: float) -> bool:
+    """Whether a step of the clock is a multiple of half an hour, by which time zones differ."""
+    return (step_s + 0.5 * pace_s) % 1800 <= pace_s
 
 
 def _gaps(steps: Any, factor: float) -> Any:
@@ -126,6 +132,10 @@ def _counter_steps(times: Any, joules: Any, most_w: float) -> tuple[Any, Any, fl
     it, or none, or twice as much.
     """
     steps_j = np.diff(joules)
+    rates_w = steps_j / np.diff(times)
+    if joules[0] == 0 and len(rates_w) > 2 and rates_w[0] > 1.2 * rates_w[1:].max():
+        joules[0] = -math.inf  # it had not been read yet
+        steps_j = np.diff(joules)
     if ((steps_j >= 0) & (steps_j <= most_w * np.diff(times))).all():
         return times, steps_j, 0.0, ""
     kept, broken, index = [0], [], 1
@@ -229,7 +239,7 @@ def energies_in(table: pl.DataFrame, name: str) -> tuple[str, pl.DataFrame] | No
                   if not set(names.split("|")) & set(table.columns)]
         if absent:
             raise UsageError(f"{name} is a table of {program} without {listed(absent)}; it has "
-                             f"{listed(table.columns)}. Written by: {how}")
+                             f"{listed(table.drop(PART, strict=False).columns)}. Written by: {how}")
         for names in [*needed.split(), *optional.split()]:
             first, *_ = known = names.split("|")
             have = [each for each in known if each in table.columns]

@@ -41,7 +41,7 @@ from ..trace import SCHEMA, moments
 from .log_energies import ENERGIES, MOST_W, energies_in, energy_of, number, unix_s
 from .log_sessions import sessions, streams
 from .log_tables import PART, table_of
-from .store import Store
+from .store import Store, from_row
 
 # Program, column of the trace, factor of numbers without a unit, and names of metrics; of several that are
 # there the first counts. `#` is the GPU's number where the name has it: such a name may have its host, node
@@ -218,24 +218,22 @@ def import_log(path: str | Path, label: str = "", *, every_s: float | None = Non
         names = group["gpu"].to_list()
         traces = {gpu.uuid: found._sessions[name, group["id"][0]]
                   for gpu, name in zip(measurement.gpus, names, strict=True)} if found else {}
-        earlier = known.get(measurement.id)
-        if earlier is not None and not _grown(earlier, measurement, store.trace(measurement.id), traces):
+        before = store.trace(measurement.id) if measurement.id in known else None
+        if before is not None and not all(_same_start(before.filter(uuid=gpu), traces[gpu]) for gpu in traces):
             measurement = replace(measurement, id=_digest(measurement.id, group.to_dicts()))
-            earlier = known.get(measurement.id)
-        if earlier is None or earlier["energy_j"] != measurement.energy_j:
+        earlier = known.get(measurement.id)
+        if earlier is None or (earlier["time_s"], earlier["energy_j"]) < (measurement.time_s, measurement.energy_j):
             store.save(measurement, traces)
+        else:
+            measurement = from_row(earlier)
         kept.append(measurement)
     return kept
 
 
-def _grown(
-    earlier: Mapping[str, Any], later: Measurement, before: pl.DataFrame | None, traces: Mapping[str, pl.DataFrame]
-) -> bool:
-    """Whether a measurement is an earlier one, or goes on with it."""
-    longer = later.time_s >= earlier["time_s"] and (later.energy_j or 0.0) >= 0.999 * (earlier["energy_j"] or 0.0)
-    return longer and all(
-        before is not None and (rows := before.filter(uuid=gpu))["power_w"].equals(trace["power_w"][: rows.height])
-        for gpu, trace in traces.items())
+def _same_start(one: pl.DataFrame, other: pl.DataFrame) -> bool:
+    """Whether one trace goes on from the other."""
+    count = min(one.height, other.height)
+    return one["power_w"][:count].equals(other["power_w"][:count])
 
 
 def _digest(*content: object) -> str:
@@ -293,7 +291,7 @@ def _samples(table: pl.DataFrame, path: Path, every_s: float | None) -> tuple[st
     if not {"power_w", "energy_j"} & {each["column"] for each in meanings}:
         program = meanings[0]["program"] if meanings else ""
         what = f"is a log of {program}: it " * bool(program)
-        raise UsageError(f"{path.name} {what}has the columns or metrics {listed(lower)} and no power of an NVIDIA "
+        raise UsageError(f"{path.name} {what}has the columns or metrics {listed(set(lower) - {PART})} and no power of an NVIDIA "
                          f"GPU. {NEEDED.get(program, NEEDED['nvidia-smi'])}")
     long = table.drop({*meanings[0], "piece", "time_us"} - {"metric"}, strict=False).join(
         pl.DataFrame(meanings), on="metric").sort("row")
@@ -317,8 +315,7 @@ def _samples(table: pl.DataFrame, path: Path, every_s: float | None) -> tuple[st
     unread = long.filter(time_us.is_null())["row"].n_unique()
     labels = [name for name in table.columns if name in long.columns and name not in (
         "row", "metric", "value", PART, *times, *gpus, lower.get("gpu_i_id"))]
-    numbered = gpus or any(each["number"] for each in meanings)
-    long = _apart(long.filter(pl.col("time_us").is_not_null()), path.name, labels, 0.75 if numbered else 0.95)
+    long = _apart(long.filter(pl.col("time_us").is_not_null()), path.name, labels)
     if not long.filter(pl.col("column").is_in(["power_w", "energy_j"]))["value"].count():
         raise UsageError(f"{path.name} has {table['row'].n_unique()} whole rows and no power reading in them")
     piece = (pl.col("time_us").diff() < 0).fill_null(False).cum_sum().over(series)
@@ -347,7 +344,8 @@ def _meaning(name: str) -> dict[str, Any] | None:
     before, gpu, after = plain, "", ""
     if found := re.search(r"(?<![a-z])(?:gpu|cuda|device)[^a-z0-9]*(\d*)", plain, re.IGNORECASE):
         before, gpu, after = plain[: found.start()], found[1], plain[found.end():]
-    first, words = (re.findall(r"[a-z]+|[%\d]+", text.lower()) for text in (before, after))
+    first, words = ([word.lower() for word in re.findall(r"[mk]W|[A-Z]?[a-z]+|[A-Z]+|[%\d]+", text)]
+                    for text in (before, after))
     source = ""
     if found and not set(first) <= set(POWER_WORDS):
         source, first = before.strip(" /._:-"), []
@@ -400,21 +398,19 @@ def _gpu(long: pl.DataFrame, gpus: Sequence[str], sources: Sequence[str]) -> pl.
     return pl.concat_str(*chosen, gpu, separator=" ", ignore_nulls=True).str.strip_chars()
 
 
-def _apart(long: pl.DataFrame, name: str, labels: Sequence[str], bunch: float) -> pl.DataFrame:
+def _apart(long: pl.DataFrame, name: str, labels: Sequence[str]) -> pl.DataFrame:
     """Rows of the best metric for each column of a GPU, and of one MIG instance of those that repeat the
-    power of their board. The driver's utilisation is always 0 under MIG.
+    power of their board. Under MIG the driver's utilisation is always 0, and that of the board is unknown: 1 where an
+    instance works.
 
-    Args:
-        long: The rows.
-        name: Of the file.
-        labels: Columns that may tell sources of one GPU apart.
-        bunch: Quantile of the steps in time that is the pace of one source.
+    Rows that come in bunches are of several sources: a step far shorter than others before and after it.
 
     Raises:
-        UsageError: several sources in one GPU, and no column to tell them apart.
+        UsageError: several sources in one GPU, and none of the columns `labels` tells them apart.
     """
     busy, mig = pl.col("column").str.ends_with("utilisation"), pl.col("instance") != ""
-    long = long.filter(~(mig & busy & (pl.col("factor") == 0.01)))
+    long = long.filter(~(mig & busy & (pl.col("factor") == 0.01))).with_columns(
+        pl.when(mig & busy & (pl.col("value") > 0.015)).then(1.0).otherwise("value").alias("value"))
     ranks = pl.col("rank").filter(pl.col("value").is_not_null())
     long = long.filter(busy | (pl.col("rank") == ranks.min().over("gpu", "column").fill_null(pl.col("rank"))))
     measured = long.filter(pl.col("column").is_in(["power_w", "energy_j"]), pl.col("value").is_not_null())
@@ -423,8 +419,9 @@ def _apart(long: pl.DataFrame, name: str, labels: Sequence[str], bunch: float) -
         steps = measured.unique([*key, "time_us", "value"], maintain_order=True).select(
             pl.col("time_us").diff().over(key)).to_series().drop_nulls()
         steps = steps.filter(steps >= 0)
-        pace_us = steps.quantile(bunch, "lower") or 0.0
-        if not len(steps) or ((steps < BESIDE * pace_us).mean() <= 0.3 and (steps == 0).mean() <= 0.1):
+        longest_us = [some.rolling_max(8, min_samples=1) for some in (steps, steps.reverse())]
+        beside = (steps < BESIDE * longest_us[0]) & (steps < BESIDE * longest_us[1].reverse())
+        if not len(steps) or (beside.mean() <= 0.3 and (steps == 0).mean() <= 0.1):
             break
     else:
         raise UsageError(f"{name} has rows of several GPUs, hosts or processes at one time and no column that "

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from .log_energies import whole_zones
 from .log_tables import PART
 from .quantities import format_duration
 
@@ -17,7 +18,7 @@ from .quantities import format_duration
 def streams(rows: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
     """The rows of each source with one clock, in the order of time, and a note.
 
-    Rows that are there twice count once. A clock that was set back goes on from where it was. Rows of the
+    Rows that are there twice, below another head, count once. A clock that was set back goes on from where it was. Rows of the
     same time below another head come from another source.
 
     Args:
@@ -29,30 +30,32 @@ def streams(rows: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
     if not 1 < len(pieces) < 200:
         return [(rows.sort("time_us"), "")]
     pace_us = rows.select(pl.col("time_us").diff().over("piece").median()).item() or 1.0
-    back_us, part = 0, None
+    values = [name for name in rows.columns if name not in ("piece", PART)]
+    back_us, part, twice = 0, None, 0
     for piece in pieces:
-        if piece[PART][0] != part:
-            back_us, part = 0, piece[PART][-1]
+        same_head = piece[PART][0] == part
+        back_us, part = back_us * same_head, piece[PART][-1]
         piece = piece.with_columns(pl.col("time_us") + back_us)
-        values = piece.drop("piece", PART).columns
         for earlier in found:
-            piece = piece.join(earlier, on=values, how="anti", nulls_equal=True)
+            new = piece.join(earlier, on=values, how="anti", nulls_equal=True)
+            # a clock that was set back may show rows of a constant power again
+            if not same_head or new.select(values[1:]).n_unique() > 1:
+                twice, piece = twice + piece.height - new.height, new
         if not piece.height:
             continue
         place = next((number for number, each in enumerate(found) if not _crowded(each, piece, pace_us)), None)
-        if place is None and found and found[-1][PART][-1] == piece[PART][0]:
+        if place is None and found and same_head:
             ahead_us = found[-1]["time_us"][-1] - piece["time_us"][0] + round(pace_us)
-            zones_apart = (ahead_us + 0.5 * pace_us) % 1.8e9 <= pace_us  # by multiples of half an hour
-            if zones_apart or piece["time_us"][0] > found[-1]["time_us"][0]:
+            if whole_zones(ahead_us / 1e6, pace_us / 1e6) or piece["time_us"][0] > found[-1]["time_us"][0]:
                 piece, place = piece.with_columns(pl.col("time_us") + ahead_us), len(found) - 1
                 back_us += ahead_us
-                notes[-1] += (f"the clock was set back by {format_duration(ahead_us / 1e6)}, and later rows are "
-                              "counted as later; ")
+                notes[-1] += f"the clock was set back by {format_duration(ahead_us / 1e6)} and later rows moved; "
         if place is None:
             found.append(piece)
-            notes.append("its times are those of other rows of this file: another host or process; " * bool(notes))
+            notes.append("other rows have the same times: another host or process; " * bool(notes))
         else:
             found[place] = pl.concat([found[place], piece]).sort("time_us")
+    notes[0] += f"{twice} rows that are there twice count once; " * bool(twice)
     return list(zip(found, notes, strict=True))
 
 
@@ -67,14 +70,12 @@ def _crowded(one: pl.DataFrame, other: pl.DataFrame, pace_us: float) -> bool:
 
 
 def sessions(rows: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, str]]:
-    """Parts of a stream that were recorded one after another, each with a note on the time before it.
-
-    A session ends before a head, or before six hours without a row.
+    """Parts of a stream that were recorded one after another, each below a head, with a note on the time
+    before it.
     """
     steps_s = rows["time_us"].diff() / 1e6
     pace_s = steps_s.quantile(0.75, "lower") or 0.0
-    ends = (steps_s > 21_600) | ((rows[PART] != rows[PART].shift()) & (steps_s > 3 * pace_s))
-    starts = [0, *ends.fill_null(False).arg_true()]
+    starts = [0, *((rows[PART] != rows[PART].shift()) & (steps_s > 3 * pace_s)).fill_null(False).arg_true()]
     for number, (start, end) in enumerate(zip(starts, [*starts[1:], rows.height], strict=True), 1):
         note = f"session {number} of {len(starts)}; " if len(starts) > 1 else ""
         if start:

@@ -12,7 +12,6 @@ packages of W&B and TensorBoard read their messages.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 import struct
@@ -23,6 +22,7 @@ from typing import Any
 import polars as pl
 
 from ..errors import UsageError, missing, read_file
+from ..trace import read_parquet
 
 Row = dict[str, object]  # a value by column
 Rows = list[Row]
@@ -60,7 +60,12 @@ def table_of(path: Path) -> tuple[pl.DataFrame, int]:
         return _mlflow(path)
     raw = read_file(path)
     if raw.startswith(b"PAR1"):
-        return _parquet(raw, path), 0
+        try:
+            frame = read_parquet(raw, path.name)
+            plain = [name for name, kind in frame.schema.items() if not kind.is_nested()]
+            return frame.select(pl.col(plain).cast(pl.String, strict=False)), 0
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise UsageError(f"{path} is a damaged Parquet file: {str(error).splitlines()[0]}") from error
     if raw.startswith(b":W&B"):
         return _frame(_wandb(raw)), 0
     if b"brain.Event:" in raw[:100]:
@@ -102,19 +107,6 @@ def _texts(columns: Mapping[str, Any]) -> pl.DataFrame:
 
 def _row(at: object, metric: str, value: object) -> Row:
     return {"time": at, "metric": metric, "value": value}
-
-
-def _parquet(raw: bytes, path: Path) -> pl.DataFrame:
-    try:
-        scan = pl.scan_parquet(io.BytesIO(raw))
-        rows, names = scan.select(pl.len()).collect().item(), scan.collect_schema()
-        if rows * len(names) > 1e8:
-            raise UsageError(f"{path.name} has {rows:,} rows of {len(names)} columns; up to 100 million values "
-                             "are read. Keep fewer rows or columns")
-        plain = [name for name, kind in names.items() if not kind.is_nested()]
-        return scan.select(pl.col(plain).cast(pl.String, strict=False)).collect()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise UsageError(f"{path} is a damaged Parquet file: {str(error).splitlines()[0]}") from error
 
 
 def _separated(lines: Sequence[str], path: Path, ended: bool) -> tuple[pl.DataFrame, int]:
@@ -196,7 +188,8 @@ def _json(text: str, path: Path) -> tuple[pl.DataFrame, int]:
         if isinstance(whole, list) and whole:
             return _frame(whole), unread
         return _frame([
-            series["metric"] | _row(at, series["metric"]["__name__"], value)
+            series["metric"] | _row(at, series["metric"]["__name__"], value) | {
+                PART: [label for label in series["metric"].items() if not label[0].startswith(("__", "GPU_I"))]}
             for series in whole["data"]["result"] for at, value in series["values"]]), 0
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path.name} is JSON of no known kind; known are Prometheus' query_range and rows "
@@ -216,11 +209,11 @@ def _dmon(lines: Sequence[str]) -> tuple[pl.DataFrame, int]:
         entity = len(fields) - len(names) - 2
         if entity >= 0 and re.fullmatch(r"v?GPU(-I|-CI)?", fields[entity]):
             values = dict(zip(names, fields[entity + 2 :], strict=True))
-            gpu = " ".join(fields[entity : entity + 2])
-            rows.append({"time": " ".join(fields[:entity]), "gpu": gpu, **values})
+            kind = "gpu_i_id" if "-" in fields[entity] else "gpu"  # a MIG instance has the power of its board
+            rows.append({"time": " ".join(fields[:entity]), kind: " ".join(fields[entity : entity + 2]), **values})
         else:
             unread += "GPU" in line
-    return _frame(rows), unread
+    return _frame([row for row in rows if "gpu" in row] or rows), unread
 
 
 def _mlflow(folder: Path) -> tuple[pl.DataFrame, int]:

@@ -21,6 +21,7 @@ import json
 import math
 import re
 import stat
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -102,6 +103,8 @@ _FIELDS = {  # of the record, by column
 # What a row must report. Any other column may be null.
 _NEEDED = ("id", "label", "started_unix_s", "time_s", "source", "simulated", "outcome", "repeats", "gpus",
            "notes", "schema_version")
+# Beginnings of texts that some spreadsheet runs, after what it skips
+FORMULA = r"[\s\"'\x{200b}\x{feff}]*[=+@\-\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}]|[\t\r\n]"
 _LATEST_UNIX_S = 1e11  # the year 5138
 # Polars panics on some damaged files, and a panic is no Exception
 _FAILURES = Exception, pl.exceptions.PanicException
@@ -223,7 +226,8 @@ class Store:
                 break
         if not frames:
             return pl.DataFrame(schema=SCHEMA)
-        whole = pl.concat(frames.values()).unique("id", keep="first", maintain_order=True)
+        # files of one measurement come later in the order of names, and may replace an earlier one
+        whole = pl.concat(frames.values()).unique("id", keep="last", maintain_order=True)
         return whole.sort("started_unix_s")
 
     def find(self, name: str) -> Measurement:
@@ -379,7 +383,7 @@ class Store:
         if not frames:
             return
         with contextlib.suppress(StoreError):
-            whole = self._measurements / f"log-{uuid.uuid4().hex[:8]}.parquet"
+            whole = self._measurements / f"log-t{time.time_ns()}-{uuid.uuid4().hex[:8]}.parquet"
             _write(lambda: pl.concat(frames.values()), whole)
             for path in frames:
                 path.unlink(missing_ok=True)
@@ -449,7 +453,7 @@ def _reason(error: BaseException) -> str:
 
 def for_spreadsheets(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame with an apostrophe before each text that a spreadsheet would run as a formula."""
-    return frame.with_columns(pl.col(pl.String).str.replace(r"^([=+@\t\r-])", "'$1"))
+    return frame.with_columns(pl.col(pl.String).str.replace(f"^({FORMULA})", "'$1"))
 
 
 def _flattened(texts: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
@@ -494,7 +498,9 @@ def export(frame: pl.DataFrame, path: str | Path) -> Path:
                     pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], dtype=pl.String)
                     for name, kind in frame.schema.items() if kind.is_nested()
                 ]
-                for_spreadsheets(_flattened(frame.with_columns(texts), frame)).write_csv(file)
+                plain = _flattened(frame.with_columns(texts), frame).with_columns(
+                    pl.col(pl.String).str.replace_all(r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]", "\N{REPLACEMENT CHARACTER}"))
+                for_spreadsheets(plain).write_csv(file)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise StoreError(f"{target} could not be written ({_reason(error)})") from error
     return target
