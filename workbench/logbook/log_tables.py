@@ -83,7 +83,7 @@ def table_of(path: Path) -> tuple[pl.DataFrame, int]:
     ended = text.endswith(("\n", "\r"))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     exposed = lines[:1] and lines[0].startswith(("# HELP", "# TYPE"))
-    if exposed or any((found := EXPOSED.match(line)) and found["labels"] for line in lines[:400]):
+    if exposed or any("{" in line[:400] and EXPOSED.match(line) for line in lines[:400]):
         rows = [dict(LABEL.findall(found["labels"] or "")) | _row(found["at"], found["name"], found["value"])
                 for found in map(EXPOSED.match, lines) if found]
         return _frame(rows), sum(line[0] != "#" for line in lines) - len(rows)

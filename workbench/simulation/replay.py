@@ -36,9 +36,11 @@ COLUMNS: dict[str, tuple[str, list[Any], float]] = {
 def load(path: Path) -> list[dict[str, Any]]:
     """The lines of a recording. Raises SimulationError if the file is not a recording."""
     try:
-        lines: list[dict[str, Any]] = [json.loads(line) for line in read_file(path).splitlines()]
-        if lines[0]["format"] != FORMAT or not lines[0]["gpus"]:
+        texts = read_file(path).splitlines()
+        head = json.loads(texts[0])
+        if head["format"] != FORMAT or not head["gpus"]:
             raise ValueError(f"it does not begin with {FORMAT!r}")
+        lines: list[dict[str, Any]] = [head, *map(json.loads, texts[1:])]
         Recording(lines)
     except Exception as error:  # any effect of a damaged file
         raise SimulationError(f"{path.name} cannot be replayed ({error}); `workbench doctor --record FILE` "
