@@ -28,7 +28,7 @@ def streams(rows: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
     notes: list[str] = []
     pieces = rows.partition_by("piece", maintain_order=True)
     if not 1 < len(pieces) < 200:
-        return [(rows.sort("time_us"), "")]
+        return [(_in_order(rows), "")]
     pace_us = rows.select(pl.col("time_us").diff().over("piece").median()).item() or 1.0
     values = [name for name in rows.columns if name not in ("piece", PART)]
     back_us, part, twice = 0, None, 0
@@ -54,9 +54,14 @@ def streams(rows: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
             found.append(piece)
             notes.append("other rows have the same times: another host or process; " * bool(notes))
         else:
-            found[place] = pl.concat([found[place], piece]).sort("time_us")
+            found[place] = _in_order(pl.concat([found[place], piece]))
     notes[0] += f"{twice} rows that are there twice count once; " * bool(twice)
     return list(zip(found, notes, strict=True))
+
+
+def _in_order(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows by time; of several at one time the last one."""
+    return rows.sort("time_us", maintain_order=True).unique("time_us", keep="last", maintain_order=True)
 
 
 def _crowded(one: pl.DataFrame, other: pl.DataFrame, pace_us: float) -> bool:
