@@ -69,4 +69,4 @@ def moments(texts: pl.Series) -> tuple[pl.Series, bool]:
     scale = 1e3 if plain.str.ends_with("ms").any() else 1e6
     while (numbers.max() or 0.0) * scale > 1e17:  # of the year 5138
         scale /= 1e3
-    return (numbers * scale).round().cast(pl.Int64), False
+    return (numbers * scale).round().cast(pl.Int64, strict=False), False

@@ -46,7 +46,7 @@ def number(name: str, quantity: str = "other", factor: pl.Expr | float = 1.0) ->
         quantity: Key of `UNITS`. Of "other", an unknown unit does not count.
         factor: For numbers without a unit.
     """
-    parts = pl.col(name).str.extract_groups(r"^([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%]*)$").struct
+    parts = pl.col(name).str.extract_groups(r"^([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ%]*)$").struct
     unit = parts.field("2")
     scale = pl.when(unit == "").then(factor).otherwise(unit.replace_strict(UNITS[quantity], default=None))
     return parts.field("1").cast(pl.Float64, strict=False) * (scale.fill_null(factor) if quantity == "other" else scale)
@@ -198,10 +198,10 @@ def _slurm(table: pl.DataFrame) -> pl.DataFrame:
     """Energy of whole nodes. Steps are parts of their job and are left out."""
     joules = number("ConsumedEnergyRaw", "Slurm")
     jobs = table.filter(~pl.col("JobID").str.contains(".", literal=True), joules.is_not_null())
-    parts = pl.col("ElapsedRaw").str.extract_groups(r"^(?:(\d+)-)?(?:(\d+):)?(?:(\d+):)?(\d+)(?:\.\d+)?$").struct
+    parts = pl.col("ElapsedRaw").str.extract_groups(r"^(?:([0-9]+)-)?(?:([0-9]+):)?(?:([0-9]+):)?([0-9]+)(?:\.\d+)?$").struct
     seconds = pl.sum_horizontal(parts.field(str(place)).cast(pl.Float64) * unit_s
                                 for place, unit_s in ((1, 86400), (2, 3600), (3, 60), (4, 1)))
-    nodes, gpus = (pl.col("AllocTRES").str.extract(rf"(?:^|,){name}=(\d+)").cast(pl.Float64)
+    nodes, gpus = (pl.col("AllocTRES").str.extract(rf"(?:^|,){name}=([0-9]+)").cast(pl.Float64)
                    for name in ("node", "gres/gpu"))
     nodes = pl.coalesce(number("NNodes"), nodes)
     most_w = pl.coalesce(5e3 * nodes + MOST_W * gpus, 2e4 * nodes, 1e8)
@@ -253,11 +253,12 @@ def _with_interval(rows: pl.DataFrame) -> pl.DataFrame:
     power of a short window is not known: it is up to the highest one of that GPU.
     """
     joules, time_s = pl.col("energy_j"), pl.col("time_s")
+    rows = rows.with_columns(pl.when(time_s.is_finite() & (time_s >= 0)).then(time_s))
     none = (joules == 0) & ((pl.col("scope") == "node") | (time_s >= 1))
-    wrong = (joules < 0) | (joules > pl.col("most_w") * pl.max_horizontal(time_s, COUNTER_S)) | none
+    wrong = (joules < 0) | ~joules.is_finite() | (joules > pl.col("most_w") * pl.max_horizontal(time_s, COUNTER_S)) | none
     rows = rows.with_columns(
         energy_j=pl.when(~wrong).then(joules),
-        note=pl.when(wrong).then(pl.format("{} J in {} s cannot be true", joules, time_s)).otherwise("note"))
+        note=pl.when(wrong).then(pl.format("{} J in {} s cannot be true", joules, time_s.fill_null(0))).otherwise("note"))
     power_w = joules / time_s
     highest_w = power_w.filter(joules > 0).max().over("gpu").fill_null(1e3)
     half = COUNTER_S * pl.when(scope="GPU").then(pl.when(time_s < 1).then(highest_w).otherwise(power_w))

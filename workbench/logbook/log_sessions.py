@@ -51,7 +51,7 @@ def streams(rows: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
                 back_us += ahead_us
                 notes[-1] += f"the clock was set back by {format_duration(ahead_us / 1e6)} and later rows moved; "
         if place is None:
-            found.append(piece)
+            found.append(_in_order(piece))
             notes.append("other rows have the same times: another host or process; " * bool(notes))
         else:
             found[place] = _in_order(pl.concat([found[place], piece]))
