@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench.errors import listed, near, shortened
+from workbench.errors import listed, near, printable, shortened
 
 SCHEMA = 1  # of what --json writes
 STDOUT = "-"
@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
         if given := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
             choices = re.findall(r"[-\w]+", given[2])
             message = f"{given[1]!r} is unknown{near(given[1], choices, f'choose {listed(choices, 20)}')}"
-        super().error(shortened(message))
+        super().error(printable(shortened(message)))
 
 
 def write_json(arguments: argparse.Namespace, document: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import UsageError
+from workbench.errors import UsageError, printable
 
 from . import cells
 from .commands import Commands, json_option, write_json
@@ -89,11 +89,16 @@ def _import(arguments: Namespace) -> int:
     from workbench.logbook.log_readers import import_log
     from workbench.logbook.store import Store
 
-    found, known = [], set(Store().log()["id"])
+    found, known = [], dict(Store().log().select("id", "energy_j").iter_rows())
     for path in arguments.files:
         for measurement in import_log(path, arguments.label, every_s=arguments.every):
-            again = measurement.id in known
-            print(f"{measurement.label}: already imported" if again else report.line(measurement))
+            before_j = known.get(measurement.id)
+            text = report.line(measurement)
+            if before_j is not None:
+                text = (f"{printable(measurement.label)}: already imported" if before_j == measurement.energy_j
+                        else f"{text} (in place of an earlier import)")
+            print(text)
+            known[measurement.id] = measurement.energy_j
             found.append(report.as_dict(measurement))
     write_json(arguments, {"measurements": found})
     return 0
@@ -180,7 +185,7 @@ def _log(arguments: Namespace) -> int:
     store = Store()
     log, done = select_log(store, arguments)
     for message in store.messages():
-        print(f"workbench: {message}", file=sys.stderr)
+        print(f"workbench: {printable(message)}", file=sys.stderr)
     if log is None:
         write_json(arguments, _compared(*(store.find(name) for name in arguments.compare)))
     elif arguments.json:

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Si
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from .errors import Suggesting, shortened
+from .errors import Suggesting, printable, shortened
 from .tariff import significant, with_error
 
 UNITS = {"w": "W", "j": "J", "s": "s", "mhz": "MHz", "c": "°C", "kwh": "kWh", "seconds": "s"}
@@ -99,7 +99,7 @@ def _record_table(records: Sequence[Any]) -> str:
 
 
 def _row(tag: str, cells: Iterable[object], style: str = "") -> str:
-    drawn = "".join(f"<{tag} {CELL}>{html.escape(str(c))}</{tag}>" for c in cells)
+    drawn = "".join(f"<{tag} {CELL}>{html.escape(printable(str(c)))}</{tag}>" for c in cells)
     return f"<tr style='{style}'>{drawn}</tr>" if style else f"<tr>{drawn}</tr>"
 
 

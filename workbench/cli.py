@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import contextlib
 import importlib.util
 import itertools
@@ -23,10 +24,12 @@ from kernels_ext import cells
 from kernels_ext.commands import STDOUT, Commands, Parser, examples, json_option, write_json
 from kernels_ext.log_commands import add_log_commands
 
-from .errors import NoDriver, UsageError, WorkbenchError, checked_value, describe_error, near, pip_line
+from .errors import NoDriver, UsageError, WorkbenchError, checked_value, describe_error, near, pip_line, printable
 
 # SIGHUP: not on Windows
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+SPELLED = {"±": "+-", "×": "x", "−": "-", "–": "-", "·": "-", "→": "->", "…": "...", "°": "deg ", "µ": "u", "⚠": "!"}
 
 if TYPE_CHECKING:
     from .records import Measurement
@@ -34,6 +37,10 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status (that of the measured command for `run`)."""
+    codecs.register_error("spelled", _spelled)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="spelled")
     parser = _parser()
     if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
         import argcomplete
@@ -69,6 +76,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f": {error.filename}" if error.filename else ""
         _note(f"{error.strerror or error}{where}")
         return 2
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    """What a terminal without a character shows: a similar one, or its number."""
+    assert isinstance(error, UnicodeEncodeError)
+    character = error.object[error.start]
+    number = character.encode("ascii", "backslashreplace").decode()
+    return SPELLED.get(character, number), error.start + 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -363,7 +378,7 @@ def _job(arguments: Namespace) -> int:
 
 def _note(*messages: str) -> None:
     for message in messages:
-        print(f"workbench: {message}", file=sys.stderr, flush=True)
+        print(f"workbench: {printable(message)}", file=sys.stderr, flush=True)
 
 
 def _label(command: Sequence[str]) -> str:
@@ -435,7 +450,7 @@ def _tell(measurement: Measurement, why: str, status: int) -> None:
         _note(f"{why}. To try a simulated one: --simulate A100")
     for gpu in measurement.gpus:
         for note in gpu.notes:
-            print(f"    {gpu.name}: {note}", file=sys.stderr)
+            print(printable(f"    {gpu.name}: {note}"), file=sys.stderr)
 
 
 def _profile_gpu(arguments: Namespace) -> int:

@@ -26,11 +26,13 @@ import difflib
 import errno
 import functools
 import inspect
+import io
 import itertools
 import os
 import re
 import reprlib
 import stat
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -40,6 +42,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 # of a small installation
 LEFT_OUT = {"IPython", "anywidget", "bokeh", "cloudpickle", "ipywidgets", "lightgbm", "optuna", "tqdm"}
+_SPACES = re.compile(r"[\t-\r\x85\u2028\u2029]")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 MOST_VALUES = 100_000  # in one list: a search through more is a mistake, and takes the memory of the process
 
 
@@ -47,7 +51,7 @@ class WorkbenchError(Exception):
     """Base of everything that the workbench raises on purpose."""
 
     def __str__(self) -> str:
-        return shortened(super().__str__())
+        return "\n".join(map(printable, shortened(super().__str__()).split("\n")))
 
 
 class DeviceError(WorkbenchError):
@@ -246,13 +250,55 @@ def named_file(path: str | Path) -> Path:
     return found
 
 
+def read_file(path: str | Path, most_bytes: int = 128 * 2**20) -> bytes:
+    """Return the content of a file that a person has named, unpacked if it is gzip.
+
+    Args:
+        path: The file.
+        most_bytes: Largest size, of the file and of what it unpacks to.
+
+    Raises:
+        UsageError: no regular file, unreadable, damaged gzip, or larger than `most_bytes`.
+    """
+    found, size = named_file(path), 0
+    raw = b""
+    try:
+        with found.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size <= most_bytes:
+                raw = file.read(most_bytes + 1)
+        if raw.startswith(b"\x1f\x8b"):
+            import gzip
+
+            with gzip.open(io.BytesIO(raw)) as unpacked:
+                raw = unpacked.read(most_bytes + 1)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (EOFError, zlib.error) as error:
+        raise UsageError(f"{path} is damaged gzip: {error}") from error
+    if max(size, len(raw)) > most_bytes:
+        has = "unpacks to more" if size <= most_bytes else f"has {size / 1e6:,.0f} MB"
+        raise UsageError(f"{path} {has}; files of up to {most_bytes / 1e6:,.0f} MB are read. Split it, or keep "
+                         "fewer rows and columns")
+    return raw
+
+
+def printable(text: str) -> str:
+    """Text on one line, without characters that control a terminal or the direction of writing.
+
+    >>> printable("a\\tb\\x1b[2J")
+    'a b�[2J'
+    """
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", _SPACES.sub(" ", text))
+
+
 def listed(names: Iterable[object], most: int = 12) -> str:
     """Names in a sentence: the first dozen, and how many more; "none" where there are none.
 
     >>> listed(["a", "b"]), listed(range(20), 2), listed([])
     ('a, b', '0, 1 and 18 more', 'none')
     """
-    texts = [" ".join(str(name)[:60].split()) for name in names]
+    texts = [printable(" ".join(str(name)[:60].split())) for name in names]
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more or "none"
 

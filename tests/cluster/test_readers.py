@@ -144,7 +144,7 @@ def test_a_panic_of_polars_is_the_readers_error(tmp_path: Path, monkeypatch: pyt
     def panics(_: Path) -> pl.DataFrame:
         raise pl.exceptions.PanicException("index out of bounds")
 
-    (tmp_path / "jobs.parquet").touch()
-    monkeypatch.setattr(pl, "read_parquet", panics)
+    (tmp_path / "jobs.parquet").write_bytes(b"PAR1")
+    monkeypatch.setattr(pl, "scan_parquet", panics)
     with pytest.raises(UsageError, match=r"jobs\.parquet cannot be read as a .*table: index out of bounds"):
         read(tmp_path / "jobs.parquet")

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import polars as pl
 
-from ..errors import UsageError, listed, named_file
+from ..errors import UsageError, listed, named_file, read_file
+from ..trace import moments, read_parquet
 from .jobs import NEEDED, SCHEMA
 
 # Polars panics on some damaged files.
@@ -99,13 +100,12 @@ def _table(path: Path) -> pl.DataFrame:
             f"there is no file {str(path)!r}; give the path of a job log (Parquet or CSV), or a frame"
         )
     try:
-        if path.suffix == ".parquet":
-            return pl.read_parquet(path)
-        with path.open(encoding="utf-8", errors="replace") as text:
-            piped = "|" in text.readline()
-        if piped:
-            return pl.read_csv(path, separator="|", infer_schema_length=0, quote_char=None)
-        return pl.read_csv(path, infer_schema_length=None)
+        raw = read_file(path)
+        if raw.startswith(b"PAR1"):
+            return read_parquet(raw, path.name)
+        if b"|" in raw.partition(b"\n")[0]:
+            return pl.read_csv(raw, separator="|", infer_schema_length=0, quote_char=None)
+        return pl.read_csv(raw, infer_schema_length=None)
     except UNREADABLE as error:
         first_line = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise UsageError(f"{path.name} cannot be read as a table: {first_line}") from error
@@ -173,9 +173,7 @@ def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
         pl.col("State").str.contains(r"^(RUNNING|PENDING|SUSPENDED|REQUEUED)") if "State" in frame.columns
         else pl.lit(False)
     )
-    # "Unknown" and "None" are null.
-    submitted = pl.col("Submit").str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False)
-    submit_s = submitted.dt.timestamp("ms").cast(pl.Float64) / 1000
+    submit_s = moments(frame["Submit"])[0] / 1e6  # "Unknown" and "None" are null
     return _whole(frame.select(
         pl.col("JobID").alias("job_id"), _text(frame, "User").alias("user"),
         submit_s.alias("submit_s"), pl.when(~running).then(seconds).alias("duration_s"),

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..errors import printable
 from ..records import IterationSummary, Measurement
 from .quantities import LEAST_HALF, format_change, format_energy, student_half_width
 from .work_rates import PADDING
@@ -139,13 +140,13 @@ def describe_comparison(a: Measurement, b: Measurement) -> str:
     text = f"{b.label or b.id} against {a.label or a.id}: {describe_change(a, b)}"
     basis = comparison_basis((a, b))
     if not basis.costs:
-        return text
+        return printable(text)
     one, two = basis.costs
     difference_j, error_j = two.energy_j - one.energy_j, math.hypot(one.energy_half_j, two.energy_half_j)
     if abs(difference_j) > error_j:
         more = "less" if difference_j < 0 else "more"
         text += f"; {format_energy(abs(difference_j), error_j)} {more}{basis.per_unit}"
-    return "; ".join([text, *caveats(a, b)])
+    return printable("; ".join([text, *caveats(a, b)]))
 
 
 def caveats(*runs: Measurement) -> list[str]:

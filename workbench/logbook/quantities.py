@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from ..errors import printable
 from ..tariff import significant, with_error
 
 MINUS = "\N{MINUS SIGN}"
@@ -110,6 +111,7 @@ def gpu_names(names: Iterable[str]) -> str:
 
 def as_columns(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     """A table in columns of equal width."""
+    cells = [[printable(cell) for cell in line] for line in cells]
     widths = [max(len(cell) for cell in column) for column in zip(heads, *cells, strict=True)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
              for line in (heads, *cells)]

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .._html import table
-from ..errors import listed
+from ..errors import listed, printable
 from ..records import GpuMeasurement, IterationSummary, LevelCost, Measurement
 from ..tariff import NO_TARIFF, Tariff, significant
 from .quantities import MOST_SETTINGS, SENSOR_ERROR, as_columns, format_measured, format_seconds, gpu_names
@@ -39,7 +39,7 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
     """The line below a cell: `2.70 kJ (sensor ± 5 %, reading ± 0.1 %), 9.98 s, 270 W, simulated`."""
     label = f"{m.label}: " if m.label else ""
     if m.energy_j is None:
-        return f"{label}{format_duration(m.time_s)}, no energy: {why_no_energy(m)}"
+        return printable(f"{label}{format_duration(m.time_s)}, no energy: {why_no_energy(m)}")
     parts = [_with_errors(m, m.gpus), *(text for _, text in _facts(m, tariff))]
     if len(m.gpus) > 1:
         parts.append(f"{len(m.gpus)} GPUs")
@@ -48,7 +48,7 @@ def line(m: Measurement, tariff: Tariff = NO_TARIFF) -> str:
         parts.append("ended with an error" if m.outcome == "error" else m.outcome)
     if m.simulated:
         parts.append("simulated")
-    return label + "; ".join(filter(None, [", ".join(parts), describe_iterations(m.iterations)]))
+    return printable(label + "; ".join(filter(None, [", ".join(parts), describe_iterations(m.iterations)])))
 
 
 Measurement.__str__ = line  # type: ignore[method-assign, assignment]
@@ -142,7 +142,7 @@ def page(
         picture: HTML shown above the details.
         more: HTML shown first in the details.
     """
-    title = " · ".join(filter(None, (m.label, gpu_names(gpu.name for gpu in m.gpus))))
+    title = printable(" · ".join(filter(None, (m.label, gpu_names(gpu.name for gpu in m.gpus)))))
     return (
         f"{CARD}<div><b>{html.escape(title)}</b>{' · simulated' * m.simulated}</div>"
         f"{answer(m, tariff, against=against, remarks=remarks)}{picture}"
@@ -296,7 +296,7 @@ class Report:
 
     def __repr__(self) -> str:
         parts = (as_columns(*each) for each in self._tables)
-        return "\n".join([line(self.measurement, self._tariff), *self._remarks, *parts])
+        return "\n".join([line(self.measurement, self._tariff), *map(printable, self._remarks), *parts])
 
     def answer(self) -> str:
         """The energy, warnings, and a table of several settings, as HTML."""

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from .._html import table
-from ..errors import UsageError, check_fields, checked, named_file, shown
+from ..errors import UsageError, check_fields, checked, printable, read_file, shown
 from ..records import Measurement
 from ..tariff import J_PER_KWH, significant
 from .quantities import SENSOR_ERROR, gpu_names, student_half_width
@@ -39,7 +39,7 @@ NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 HEADS = ("run", "GPU", "setting", "runs", "energy", "time (s)", "mean power (W)", "energy per iteration")
 LATEX = str.maketrans({character: f"\\{character}" for character in "&%$#_{}"} | {
     "±": r"$\pm$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}",
-    "×": r"$\times$", "°": r"\textdegree{}"})
+    "×": r"$\times$", "°": r"\textdegree{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"})
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ class EnergyStatement:
                 names = (gpu.name for gpu in each.gpus)
                 key = each.label or each.id, str(each.simulated), *names, *_done(each)
                 groups.setdefault(key, []).append(each)
-        return [_row(group) for group in groups.values()]
+        return [tuple(map(printable, _row(group))) for group in groups.values()]
 
     @property
     def text(self) -> str:
         """The statement: hardware, scope, sensor, interval, repeats, inclusions and exclusions."""
-        return " ".join(_sentences(self.measurements, self.surroundings))
+        return printable(" ".join(_sentences(self.measurements, self.surroundings)))
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -102,8 +102,9 @@ class EnergyStatement:
 
     def markdown(self) -> str:
         """A table and the statement as Markdown."""
-        rows = ["| " + " | ".join(row) + " |" for row in (HEADS, ("---",) * len(HEADS), *self.rows)]
-        return "\n".join([*rows, "", self.text, "", f"<!-- {self._mark()} -->", ""])
+        cells = [HEADS, ("---",) * len(HEADS), *(map(_markdown, row) for row in self.rows)]
+        rows = [f"| {' | '.join(row)} |" for row in cells]
+        return "\n".join([*rows, "", _markdown(self.text), "", f"<!-- {self._mark()} -->", ""])
 
     def latex(self) -> str:
         """A table with the lines of booktabs, and the statement as a paragraph."""
@@ -143,7 +144,13 @@ class EnergyStatement:
 
     def _mark(self) -> str:
         text = json.dumps(self.provenance, separators=(",", ":"))
-        return f"{MARK} {text.replace('>', chr(92) + 'u003e')}"  # no id ends a comment of HTML
+        # no text ends a comment of HTML or begins an element
+        return f"{MARK} {text.replace('>', chr(92) + 'u003e').replace('<', chr(92) + 'u003c')}"
+
+
+def _markdown(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return re.sub(r"([\\`*\[\]|])", r"\\\1", html.escape(text, quote=False))
 
 
 @checked
@@ -188,10 +195,9 @@ def verify(path: str | Path) -> list[str]:
         UsageError: it is no report, or the log does not have its measurements (any more).
     """
     try:
-        text = named_file(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UsageError(f"{path} cannot be read: {why}") from error
+        text = read_file(path).decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
     kept = _kept(text, Path(path))
     known = {row["id"]: row for row in Store().log().iter_rows(named=True)}
     if missing := [each for each in kept["ids"] if each not in known]:

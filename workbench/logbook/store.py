@@ -21,29 +21,22 @@ import json
 import math
 import re
 import stat
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from datetime import datetime
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import polars as pl
 
 from .. import _paths, trace
 from .._processes import require_polars
 from ..errors import StoreError, UsageError, checked, named_file, near
-from ..records import (
-    GpuMeasurement,
-    IterationSummary,
-    LevelCost,
-    Measurement,
-    Process,
-    Setting,
-    SettingSegment,
-    WorkDone,
-)
+from ..records import GpuMeasurement, IterationSummary, Measurement
 from . import keeping
 from .run_table import rows
 
@@ -53,35 +46,35 @@ COMPACT_AT = 400
 MOST_TAG = 200  # bytes
 MOST_JOBS = 64  # whose observations are read, the newest
 
-_SETTING = pl.Struct({"power_limit_w": pl.Float64, "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64})
-_SEGMENT = pl.Struct({"setting": _SETTING, "time_s": pl.Float64, "energy_j": pl.Float64})
-_GPU = pl.Struct({
-    "name": pl.String, "uuid": pl.String, "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64,
-    "source": pl.String, "simulated": pl.Boolean, "mean_power_w": pl.Float64, "peak_power_w": pl.Float64,
-    "idle_share": pl.Float64, "mean_utilisation": pl.Float64,
-    "setting": _SETTING,
-    "power_limit_w": pl.Float64, "sm_clock_mhz": pl.Float64, "throttle_reasons": pl.List(pl.String),
-    "other_processes": pl.List(pl.Struct({"pid": pl.Int64, "name": pl.String, "memory_bytes": pl.Int64})),
-    "samples": pl.Int64, "gaps": pl.Int64, "notes": pl.List(pl.String), "segments": pl.List(_SEGMENT),
-})
-_LEVEL = pl.Struct({
-    "name": pl.String, "count": pl.Int64, "time_s": pl.Float64, "energy_j": pl.Float64, "each_s": pl.Float64,
-    "each_j": pl.Float64, "every": pl.Float64,
-})
-_COLUMNS: dict[str, Any] = {
-    "id": pl.String, "label": pl.String, "started_unix_s": pl.Float64, "time_s": pl.Float64,
-    "energy_j": pl.Float64, "energy_uncertainty_j": pl.Float64, "mean_power_w": pl.Float64,
-    "source": pl.String, "simulated": pl.Boolean, "outcome": pl.String, "repeats": pl.Int64,
-    "time_sd_s": pl.Float64, "energy_sd_j": pl.Float64, "cpu_energy_j": pl.Float64,
-    "dram_energy_j": pl.Float64, "iteration_s": pl.Float64, "iteration_s_uncertainty": pl.Float64,
-    "iteration_j": pl.Float64, "iteration_j_uncertainty": pl.Float64, "iteration_count": pl.Int64,
-    "iteration_source": pl.String, "iteration_sure": pl.Boolean, "iteration_reason": pl.String,
-    "iteration_detected_s": pl.Float64, "iteration_check": pl.String, "iteration_levels": pl.List(_LEVEL),
-    "gpus": pl.List(_GPU), "notes": pl.List(pl.String), "schema_version": pl.Int64, "kind": pl.String,
-    "work": pl.List(pl.Struct({"name": pl.String, "amount": pl.Float64})), "batch_size": pl.Int64,
-    "calls": pl.Int64,
+_hints = cache(get_type_hints)
+
+
+def _kind(annotation: Any) -> Any:
+    """The type in Polars of a record, or of a field with this annotation."""
+    if is_dataclass(annotation):
+        return pl.Struct({name: _kind(each) for name, each in _hints(annotation).items()})
+    if get_origin(annotation) is tuple:
+        return pl.List(_kind(get_args(annotation)[0]))
+    kinds = {bool: pl.Boolean, int: pl.Int64, float: pl.Float64, str: pl.String}
+    return next(kind for plain, kind in kinds.items() if plain in (annotation, *get_args(annotation)))
+
+
+_FIELDS = {  # of the summary of iterations, by column
+    "iteration_s": "time_s", "iteration_s_uncertainty": "time_uncertainty_s", "iteration_j": "energy_j",
+    "iteration_j_uncertainty": "energy_uncertainty_j",
+    **{f"iteration_{name}": name
+       for name in ("count", "source", "sure", "reason", "detected_s", "check", "levels")},
 }
-SCHEMA = pl.Schema(_COLUMNS)
+# A measurement has these as sums over its GPUs
+_DERIVED = ("energy_j", "energy_uncertainty_j", "mean_power_w", "source", "simulated")
+_ANNOTATIONS = _hints(Measurement) | {name: _hints(GpuMeasurement)[name] for name in _DERIVED} | {
+    column: _hints(IterationSummary)[name] for column, name in _FIELDS.items()} | {"schema_version": int}
+SCHEMA = pl.Schema({name: _kind(_ANNOTATIONS[name]) for name in """
+    id label started_unix_s time_s energy_j energy_uncertainty_j mean_power_w source simulated outcome repeats
+    time_sd_s energy_sd_j cpu_energy_j dram_energy_j iteration_s iteration_s_uncertainty iteration_j
+    iteration_j_uncertainty iteration_count iteration_source iteration_sure iteration_reason
+    iteration_detected_s iteration_check iteration_levels gpus notes schema_version kind work batch_size calls
+    """.split()})
 Row = dict[str, Any]  # of a frame of it
 # What a job has taken under settings of a GPU, whoever measured it: a row per setting.
 OBSERVATIONS = pl.Schema({
@@ -93,20 +86,15 @@ OBSERVATIONS = pl.Schema({
     "time_s": pl.Float64, "energy_j": pl.Float64, "ended_unix_s": pl.Float64,
     "run": pl.Int64,  # rows of one number compare with each other only; null: all rows of a job compare
 })
-_ITERATION_COLUMNS = tuple(name for name in SCHEMA if name.startswith("iteration_"))
-_FIELDS = {  # of the record, by column
-    "iteration_s": "time_s", "iteration_s_uncertainty": "time_uncertainty_s", "iteration_j": "energy_j",
-    "iteration_j_uncertainty": "energy_uncertainty_j",
-    **{f"iteration_{name}": name for name in ("count", "source", "sure", "reason", "detected_s", "check")},
-}
 # What a row must report. Any other column may be null.
 _NEEDED = ("id", "label", "started_unix_s", "time_s", "source", "simulated", "outcome", "repeats", "gpus",
            "notes", "schema_version")
+# Beginnings of texts that some spreadsheet runs, after what it skips
+FORMULA = r"[\s\"'\x{200b}\x{feff}]*[=+@\-\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}]|[\t\r\n]"
 _LATEST_UNIX_S = 1e11  # the year 5138
 # Polars panics on some damaged files, and a panic is no Exception
 _FAILURES = Exception, pl.exceptions.PanicException
 _TRACE = {**trace.SCHEMA, "uuid": pl.String()}
-_DERIVED = ("energy_j", "energy_uncertainty_j", "mean_power_w", "source", "simulated")
 
 
 def unknown(name: str, labels: Iterable[str | None]) -> UsageError:
@@ -120,38 +108,30 @@ def as_frame(measurements: Sequence[Measurement]) -> pl.DataFrame:
     """Measurements as rows of `SCHEMA`."""
     rows = []
     for m in measurements:
-        row = asdict(m) | {name: getattr(m, name) for name in _DERIVED}
+        row = asdict(m) | {name: getattr(m, name) for name in _DERIVED} | {"schema_version": SCHEMA_VERSION}
         summary = row.pop("iterations") or {}
         row |= {column: summary.get(name) for column, name in _FIELDS.items()}
-        row |= {"iteration_levels": summary.get("levels"), "schema_version": SCHEMA_VERSION}
         rows.append({name: row[name] for name in SCHEMA})
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
 def from_row(row: Row) -> Measurement:
     """The measurement of a row of `as_frame`."""
-    special = {*_DERIVED, *_ITERATION_COLUMNS, "schema_version", "gpus", "notes", "work"}
-    plain = {name: value for name, value in row.items() if name not in special}
-    plain["kind"] = row.get("kind") or ""
-    gpus = tuple(_gpu(**gpu) for gpu in row["gpus"])
-    work = tuple(WorkDone(**each) for each in row.get("work") or ())
-    return Measurement(**plain, gpus=gpus, notes=tuple(row["notes"]), iterations=_iterations(row), work=work)
+    summary = {name: row[column] for column, name in _FIELDS.items()}
+    measurement: Measurement = _record(Measurement, row | {
+        "kind": row.get("kind") or "", "iterations": None if summary["count"] is None else summary})
+    return measurement
 
 
-def _gpu(setting: Row | None, **fields: Any) -> GpuMeasurement:
-    lists: dict[str, Any] = {name: tuple(fields.pop(name) or ()) for name in ("throttle_reasons", "notes")}
-    others = tuple(Process(**process) for process in fields.pop("other_processes") or ())
-    segments = tuple(SettingSegment(Setting(**each["setting"]), each["time_s"], each["energy_j"])
-                     for each in fields.pop("segments") or ())
-    return GpuMeasurement(setting=Setting(**setting or {}), other_processes=others, segments=segments,
-                          **lists, **fields)
-
-
-def _iterations(row: Row) -> IterationSummary | None:
-    if row["iteration_count"] is None:
-        return None
-    levels = tuple(LevelCost(**level) for level in row["iteration_levels"] or ())
-    return IterationSummary(levels=levels, **{name: row[column] for column, name in _FIELDS.items()})
+def _record(annotation: Any, value: Any) -> Any:
+    """What Polars gives for a record, or for a field with this annotation, as Python has it."""
+    if get_origin(annotation) is tuple:
+        return tuple(_record(get_args(annotation)[0], each) for each in value or () if each is not None)
+    if is_dataclass(annotation):
+        return annotation(**{name: _record(each, value[name])  # type: ignore[operator]
+                             for name, each in _hints(annotation).items() if name in (value or ())})
+    record = next(filter(is_dataclass, get_args(annotation)), None)
+    return value if record is None or value is None else _record(record, value)
 
 
 class Store:
@@ -223,7 +203,8 @@ class Store:
                 break
         if not frames:
             return pl.DataFrame(schema=SCHEMA)
-        whole = pl.concat(frames.values()).unique("id", keep="first", maintain_order=True)
+        # files of one measurement come later in the order of names, and may replace an earlier one
+        whole = pl.concat(frames.values()).unique("id", keep="last", maintain_order=True)
         return whole.sort("started_unix_s")
 
     def find(self, name: str) -> Measurement:
@@ -379,7 +360,7 @@ class Store:
         if not frames:
             return
         with contextlib.suppress(StoreError):
-            whole = self._measurements / f"log-{uuid.uuid4().hex[:8]}.parquet"
+            whole = self._measurements / f"log-t{time.time_ns()}-{uuid.uuid4().hex[:8]}.parquet"
             _write(lambda: pl.concat(frames.values()), whole)
             for path in frames:
                 path.unlink(missing_ok=True)
@@ -449,7 +430,7 @@ def _reason(error: BaseException) -> str:
 
 def for_spreadsheets(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame with an apostrophe before each text that a spreadsheet would run as a formula."""
-    return frame.with_columns(pl.col(pl.String).str.replace(r"^([=+@\t\r-])", "'$1"))
+    return frame.with_columns(pl.col(pl.String).str.replace(f"^({FORMULA})", "'$1"))
 
 
 def _flattened(texts: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
@@ -494,7 +475,9 @@ def export(frame: pl.DataFrame, path: str | Path) -> Path:
                     pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], dtype=pl.String)
                     for name, kind in frame.schema.items() if kind.is_nested()
                 ]
-                for_spreadsheets(_flattened(frame.with_columns(texts), frame)).write_csv(file)
+                plain = _flattened(frame.with_columns(texts), frame).with_columns(
+                    pl.col(pl.String).str.replace_all(r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]", "\N{REPLACEMENT CHARACTER}"))
+                for_spreadsheets(plain).write_csv(file)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise StoreError(f"{target} could not be written ({_reason(error)})") from error
     return target

@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 
 from .. import _html
-from ..errors import UsageError, checked, shown
+from ..errors import UsageError, checked, printable, shown
 from ..records import Measurement
 from ..tariff import NO_TARIFF, Tariff
 from .quantities import format_duration, format_energy
@@ -145,7 +145,7 @@ class Waste:
         found = self._together()
         lines = [f"{each.label} {each.gpu}: {each.text(self.tariff)}".strip(" :") for each in found]
         lines += dict.fromkeys(f"{each.kind}: {each.advice}" for each in found)
-        return "\n".join([*(lines or ["no waste found"]), *self.notes])
+        return "\n".join(map(printable, [*(lines or ["no waste found"]), *self.notes]))
 
     def _repr_html_(self) -> str:
         rows = [(each.label, each.gpu, each.kind, *each.cells(self.tariff), each.advice)

@@ -23,6 +23,7 @@ import csv
 import http.server
 import math
 import os
+import socket
 import threading
 import time
 import warnings
@@ -71,7 +72,9 @@ class NoSink:
 
 
 class CsvSink:
-    """A row for each value: time (s since 1970), step, name, value. Raises UsageError for a bad path."""
+    """A row for each value: time (s since 1970), step, name, value, and the process that wrote it, as several
+    may share the file. Raises UsageError for a bad path.
+    """
 
     def __init__(self, path: str | Path) -> None:
         try:
@@ -79,11 +82,14 @@ class CsvSink:
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}") from error
         self._rows = csv.writer(self._file)
-        if self._file.tell() == 0:
-            self._rows.writerow(("at_unix_s", "step", "name", "value"))
+        self._process = f"{socket.gethostname()}:{os.getpid()}"
+        if os.fstat(self._file.fileno()).st_size == 0:
+            self._rows.writerow(("at_unix_s", "step", "name", "value", "process"))
+            self._file.flush()
 
     def write(self, values: Values, step: int, at_unix_s: float) -> None:
-        self._rows.writerows((f"{at_unix_s:.3f}", step, name, repr(value)) for name, value in values.items())
+        self._rows.writerows((f"{at_unix_s:.3f}", step, name, repr(value), self._process)
+                             for name, value in values.items())
         self._file.flush()
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from ..cluster.readers import UNREADABLE
 from ..cluster.readers import read as read_jobs
 from ..cluster.result import Result
 from ..device.gpu import OpenGpu
-from ..errors import UsageError, checked, listed, named_file, shown, type_name
+from ..errors import UsageError, checked, listed, named_file, read_file, shown, type_name
 from ..experiments.history.attempts import Attempt
 from ..experiments.history.study import JobStudy
 from ..experiments.job import RecurringJob
@@ -30,6 +30,7 @@ from ..periods.segment import SegmentedIterations
 from ..records import Configuration, Measurement, Periods, Setting
 from ..search import frontier as pareto
 from ..sharing.result import SharingResult
+from ..trace import read_parquet
 from ..tuning.api import Tuning
 from ..tuning.results import TuningResult, TuningView
 from ..tuning.state_machine import Tuner
@@ -165,7 +166,8 @@ def _of_table(what: pl.DataFrame | Path, columns: Collection[str]) -> Any:
 
 def _read(path: Path) -> pl.DataFrame:
     try:
-        return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+        raw = read_file(path)
+        return read_parquet(raw, path.name) if path.suffix == ".parquet" else pl.read_csv(raw)
     except UNREADABLE as error:
         raise UsageError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}") from error
 

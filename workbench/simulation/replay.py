@@ -8,14 +8,13 @@ other processes that no setting can be changed.
 from __future__ import annotations
 
 import ctypes
-import gzip
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import SimulationError
+from ..errors import SimulationError, read_file
 from .state import ABILITIES, MachineState
 
 FORMAT = "gpu-energy-workbench recording 1"
@@ -37,11 +36,11 @@ COLUMNS: dict[str, tuple[str, list[Any], float]] = {
 def load(path: Path) -> list[dict[str, Any]]:
     """The lines of a recording. Raises SimulationError if the file is not a recording."""
     try:
-        raw = path.read_bytes()
-        text = gzip.decompress(raw) if path.suffix == ".gz" else raw
-        lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
-        if lines[0]["format"] != FORMAT or not lines[0]["gpus"]:
+        texts = read_file(path).splitlines()
+        head = json.loads(texts[0])
+        if head["format"] != FORMAT or not head["gpus"]:
             raise ValueError(f"it does not begin with {FORMAT!r}")
+        lines: list[dict[str, Any]] = [head, *map(json.loads, texts[1:])]
         Recording(lines)
     except Exception as error:  # any effect of a damaged file
         raise SimulationError(f"{path.name} cannot be replayed ({error}); `workbench doctor --record FILE` "

@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from ...errors import MeasurementError, StoreError, UsageError, check_fields, named_file
-from ...logbook.store import for_spreadsheets
+from ...errors import MeasurementError, StoreError, UsageError, check_fields, read_file
+from ...logbook.store import FORMULA, for_spreadsheets
 from ...search.objective import check_measured
 from .attempts import STATES, Attempt
 
@@ -65,10 +65,10 @@ def read_csv(path: Path) -> list[Attempt]:
         UsageError: no such file, not such a table, or a row that cannot be; it names which.
     """
     try:
-        frame = pl.read_csv(named_file(path), infer_schema=False)
+        frame = pl.read_csv(read_file(path), infer_schema=False)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UsageError(f"{path} cannot be read as a history: {str(error).splitlines()[0]}") from error
-    frame = frame.with_columns(pl.all().str.replace(r"^'([=+@\t\r-])", "$1"))  # of `for_spreadsheets`
+    frame = frame.with_columns(pl.all().str.replace(f"^'({FORMULA})", "$1"))  # of `for_spreadsheets`
     return _attempts(frame, f"of {path}", "line", first=2)
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +26,7 @@ import numpy as np
 import polars as pl
 
 from ... import _paths
-from ...errors import UsageError, checked, named_file
+from ...errors import UsageError, checked, named_file, read_file
 from .prediction import surface, trees
 from .prediction.curves import Array, Nodes, curves_of
 from .prediction.physics import CardPhysics
@@ -233,11 +232,9 @@ class ClockModel:
 def _read(path: Path) -> dict[str, Any]:
     """A stored model; the compression has a checksum of its own."""
     try:
-        model = json.loads(gzip.decompress(path.read_bytes()))
-    except (EOFError, ValueError, RecursionError, gzip.BadGzipFile, zlib.error) as error:
+        model = json.loads(read_file(path))
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"the clock model {path} is damaged ({error}); {REMEDY}") from error
-    except OSError as error:
-        raise UsageError(f"the clock model {path} cannot be read ({error.strerror}); {REMEDY}") from error
     if not isinstance(model, dict) or model.get("format") != FORMAT:
         raise UsageError(f"{path} is not a clock model of version {FORMAT[1]}; {REMEDY}")
     return model

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from ....cluster.readers import UNREADABLE
-from ....errors import UsageError, is_list, named_file, type_name
+from ....errors import UsageError, is_list, read_file, type_name
 from ....experiments.history.attempts import Attempt
 from ....experiments.history.replay import Recorded
 from ....experiments.history.study import JobStudy
@@ -23,6 +23,7 @@ from ....logbook.store import SCHEMA, Store, as_frame
 from ....records import Measurement, Observation
 from ....search.frontier import KNOBS
 from ....search.tradeoff import Z95, Collected, collect
+from ....trace import read_parquet
 from ..._core.log_files import log_version, readable_log
 from ..recurring.sources import Studied
 
@@ -190,14 +191,14 @@ def source(what: Any, *, name: str = "", unit: str | None = None) -> PointSource
 
 
 def _file(path: Path, name: str, unit: str | None) -> PointSource:
-    path = named_file(path)
+    raw = read_file(path)
     try:
         if path.suffix == ".parquet":
-            frame = pl.read_parquet(path)
+            frame = read_parquet(raw, path.name)
         elif path.suffix == ".json":
-            frame = pl.read_json(path, infer_schema_length=None)
+            frame = pl.read_json(raw, infer_schema_length=None)
         else:
-            frame = pl.read_csv(path, infer_schema_length=None)
+            frame = pl.read_csv(raw, infer_schema_length=None)
         if set(frame.columns) >= LOGGED:
             frame = _exported_log(frame)
     except UNREADABLE as error:
