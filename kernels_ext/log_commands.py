@@ -194,9 +194,9 @@ def _log(arguments: Namespace) -> int:
     log, done = select_log(store, arguments)
     for message in store.messages():
         print(f"workbench: {message}", file=sys.stderr)
-    if log is None:
+    if log is None and arguments.json:
         write_json(arguments, _compared(*(store.find(name) for name in arguments.compare)))
-    elif arguments.json:
+    if log is not None and arguments.json:
         write_json(arguments, {"measurements": [as_dict(from_row(row)) for row in log.iter_rows(named=True)]})
     if log is not None and not done:
         shown = log.tail(log.height if arguments.last is not None else SHOWN)

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
@@ -51,7 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_files(arguments)
         arguments.stdout = sys.stdout
         alone = getattr(arguments, "json", None) == STDOUT
-        with contextlib.redirect_stdout(sys.stderr) if alone else contextlib.nullcontext():
+        printed = contextlib.redirect_stdout(sys.stderr) if alone else contextlib.nullcontext()
+        with printed, warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: _note(str(message))
             if getattr(arguments, "simulate", None) and arguments.act is not _profile_gpu:  # it steps its own
                 from .measurement.session import simulate
 
@@ -319,6 +322,8 @@ def _run(arguments: Namespace) -> int:
             uuids = [device.uuid for device in meter.devices] if arguments.gpus else None
             tuning = TunerThread(Tuner(meter, uuids=uuids, label=label, **options))
             restored.callback(tuning.end)
+            if tuning.tuner.ended:
+                _note(tuning.tuner.text)
         window = meter.open(label)
         node_log = None
         if arguments.job_dir is not None:

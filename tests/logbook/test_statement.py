@@ -177,7 +177,7 @@ def test_invalid_input_is_an_error(options: dict[str, object], description: str)
 def test_a_damaged_mark_is_an_error_and_not_a_traceback(tmp_path: Path, mark: str) -> None:
     path = tmp_path / "energy.md"
     path.write_text(f"<!-- {MARK} {mark} -->\n")
-    with pytest.raises(UsageError, match="no sound line"):
+    with pytest.raises(UsageError, match="no line"):
         workbench.verify(path)
 
 
@@ -185,7 +185,7 @@ def test_a_file_that_is_no_report_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="ends with"):
         workbench.report().write(tmp_path / "energy.doc")
     (tmp_path / "a.md").write_text("hello")
-    with pytest.raises(UsageError, match="no sound line"):
+    with pytest.raises(UsageError, match="no line"):
         workbench.verify(tmp_path / "a.md")
     path = workbench.report("base").write(tmp_path / "b.md")
     for each in Store().directory.rglob("m-*.parquet"):

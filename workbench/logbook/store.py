@@ -22,6 +22,7 @@ import math
 import re
 import stat
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -33,7 +34,7 @@ import polars as pl
 
 from .. import _paths, trace
 from .._processes import require_polars
-from ..errors import StoreError, UsageError, checked, named_file, near
+from ..errors import StoreError, UsageError, checked, listed, named_file, near
 from ..records import (
     GpuMeasurement,
     IterationSummary,
@@ -227,12 +228,26 @@ class Store:
         return whole.sort("started_unix_s")
 
     def find(self, name: str) -> Measurement:
-        """The newest measurement with this label, else beginning of an id. Raises UsageError without one."""
+        """The newest complete measurement with this label, else the only one whose id begins so.
+
+        A warning states that no run of the label is complete; the newest is returned.
+
+        Raises:
+            UsageError: there is none, or the id is not unique.
+        """
         log, name = self.log(), name.encode("utf-8", "replace").decode()  # as labels are kept
         labelled = log.filter(pl.col("label") == name)
-        hits = labelled if labelled.height else log.filter(pl.col("id").str.starts_with(name))
-        if not hits.height:
-            raise unknown(name, log["label"])
+        hits = labelled.filter(pl.col("outcome") == "ok")
+        if hits.is_empty() and labelled.height:
+            hits = labelled
+            warnings.warn(f"no run labelled {name!r} is complete; this is the newest", stacklevel=2)
+        elif hits.is_empty():
+            hits = log.filter(pl.col("id").str.starts_with(name))
+            if not hits.height or not name:
+                raise unknown(name, log["label"])
+            if hits.height > 1:
+                raise UsageError(f"{hits.height} measurements have an id that begins with {name!r}: "
+                                 f"{listed(hits['id'])}; give more of it")
         return from_row(hits.row(-1, named=True))
 
     def trace(self, measurement_id: str) -> pl.DataFrame | None:

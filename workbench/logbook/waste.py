@@ -189,7 +189,7 @@ def waste(
         return _of_log(report(last=last, label=label, since=since).measurements, store, tariff)
     for name, value in {"label": label, "since": since, "last": last}.items():
         if value is not None:
-            raise UsageError(f"{name}={shown(value)} chooses runs of the log; leave it out, or the first argument")
+            raise UsageError(f"{name}={shown(value)} chooses runs of the log; leave out that, or `what`")
     if isinstance(what, pl.DataFrame):
         what = {"": what}
     if isinstance(what, Mapping) and all(isinstance(trace, pl.DataFrame) for trace in what.values()):
@@ -271,8 +271,8 @@ def _of_trace(
     known = pl.DataFrame() if absent else trace.select(names).fill_nan(None).drop_nulls().sort("time_s")
     if known.height < LEAST_ROWS:
         few = f"{known.height} readings of power and utilisation are too few"
-        return [], [f"{f'no {listed(absent)}' if absent else few}; waste needs power and utilisation, at least "
-                    f"{LEAST_ROWS} readings"], 0
+        return [], [f"{f'no {listed(absent)}' if absent else few}; waste needs power and utilisation, at "
+                    f"least {LEAST_ROWS} readings"], 0
     times, watts, busy = (known[name].to_numpy() for name in known.columns)
     limits = trace["power_limit_w"].drop_nulls().drop_nans() if "power_limit_w" in trace.columns else ()
     readings = _Readings(times, watts, np.clip(busy, 0.0, 1.0), max(limits, default=math.nan))

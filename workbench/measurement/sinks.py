@@ -367,8 +367,8 @@ def log_to(where: str | Path | Sink, *, every_s: float = 5.0, gpus: Gpus = None)
     Raises:
         UsageError: an unknown place, a library or run that is not there, a port that is taken.
     """
-    if not every_s > 0:
-        raise UsageError(f"every_s={shown(every_s)}: give seconds above 0")
+    if not 0 < every_s <= 3600:
+        raise UsageError(f"every_s={shown(every_s)}: give seconds above 0, at most 3600")
     if not isinstance(where, str | Path) and hasattr(where, "write"):
         return EnergyLogger(where, every_s, gpus)
     if log := getattr(where, "log_metrics", None):
