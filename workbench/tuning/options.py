@@ -49,7 +49,7 @@ def check_options(
             "for none"
         )
     if isinstance(model, (str, Path)) and not Path(model).expanduser().is_file():
-        raise UsageError(f"model={str(model)!r}: there is no such file; `workbench profile-gpu` makes a model")
+        raise UsageError(f"model={str(model)!r}: there is no such file; `workbench profile-gpu` makes one")
     if progress is not None and not callable(progress):
         raise UsageError(
             f"progress={progress!r} cannot be called; give a function that returns the number of finished "
