@@ -153,7 +153,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     path = tmp_path / "energy.md"
     assert cli.main(["report", "--last", "2", "--pue", "1.1", "-o", str(path)]) == 0
     assert cli.main(["verify", str(path)]) == 0
-    assert "every number" in capsys.readouterr().out
+    assert "all numbers match" in capsys.readouterr().out
     path.write_text(path.read_text().replace("400 W", "300 W"))
     assert cli.main(["verify", str(path)]) == 1
     assert re.search("300 .*400", capsys.readouterr().out)

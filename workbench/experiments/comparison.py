@@ -141,6 +141,8 @@ def compare(
         if len(labels) != 2:
             raise UsageError(f"labels of {shown(labels)}: give two names, one for each way")
         names = (str(labels[0]), str(labels[1]))
+    for way in ways:
+        _without_arguments(way.call)
     return _Alternation(ways, names, gpus).run(min_effect, timeout_s, max_pairs, seed)
 
 
@@ -157,13 +159,10 @@ def _ways(a: object, b: object, work: Work | None) -> tuple[tuple[Way, Way], tup
         if not callable(work):
             raise UsageError("two settings are compared on a piece of work: give work=, a function without "
                              "arguments")
-        _without_arguments(work)
         return (Way(work, a), Way(work, b)), (_setting_name(a), _setting_name(b))
     if callable(a) and callable(b):
         if work is not None:
             raise UsageError("work= belongs to two settings; of two functions each is its own work")
-        _without_arguments(a)
-        _without_arguments(b)
         names = [str(getattr(each, "__qualname__", type(each).__name__)) for each in (a, b)]
         same = names[0] == names[1]
         return (Way(a), Way(b)), (names[0] + " (A)" * same, names[1] + " (B)" * same)

@@ -18,7 +18,6 @@ rank above 0 whose sink cannot be opened warns and logs nothing.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import csv
 import math
 import os
@@ -148,8 +147,10 @@ class PrometheusSink:
         if port in self._closed:
             self._closed.pop(port).stop()
         try:
+            if not 0 <= port < 1 << 16:
+                raise OSError("a port is 0 to 65535")
             self._listener = socket.create_server(("127.0.0.1", port))
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             raise UsageError(f"port {port} cannot be used ({error}); give another: prometheus:9401, or 0 for "
                              "a free one") from error
         self.port = int(self._listener.getsockname()[1])
@@ -178,7 +179,7 @@ class PrometheusSink:
                 for number, key in enumerate(reversed(clients)):
                     if key.data[0] < past_s or number >= MOST_CLIENTS:
                         selector.unregister(key.fileobj)
-                        key.fileobj.close()  # type: ignore[union-attr]
+                        key.fileobj.close()
 
     def _answered(self, client: Any, data: list[Any]) -> bool:
         """Whether a client has its answer, or will get none."""
@@ -389,8 +390,8 @@ def log_to(where: str | Path | Sink, *, every_s: float = 5.0, gpus: Gpus = None)
     Raises:
         UsageError: an unknown place, a library or run that is not there, a port that is taken.
     """
-    if not 0 < every_s <= 3600:
-        raise UsageError(f"every_s={shown(every_s)}: give seconds above 0, at most 3600")
+    if not 0 < every_s < 1e9:
+        raise UsageError(f"every_s={shown(every_s)}: give a finite number of seconds above 0")
     if not isinstance(where, str | Path) and hasattr(where, "write"):
         return EnergyLogger(where, every_s, gpus)
     if log := getattr(where, "log_metrics", None):
