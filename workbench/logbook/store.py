@@ -236,14 +236,16 @@ class Store:
             UsageError: there is none, or the id is not unique.
         """
         log, name = self.log(), name.encode("utf-8", "replace").decode()  # as labels are kept
+        if not name.strip():
+            raise UsageError("a label or id is empty; give one, the log lists them")
         labelled = log.filter(pl.col("label") == name)
-        hits = labelled.filter(pl.col("outcome") == "ok")
-        if hits.is_empty() and labelled.height:
-            hits = labelled
+        complete = labelled.filter(pl.col("outcome") == "ok")
+        if labelled.height and not complete.height:
             warnings.warn(f"no run labelled {name!r} is complete; this is the newest", stacklevel=2)
-        elif hits.is_empty():
+        hits = complete if complete.height else labelled
+        if not labelled.height:
             hits = log.filter(pl.col("id").str.starts_with(name))
-            if not hits.height or not name:
+            if not hits.height:
                 raise unknown(name, log["label"])
             if hits.height > 1:
                 raise UsageError(f"{hits.height} measurements have an id that begins with {name!r}: "

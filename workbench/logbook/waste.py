@@ -180,8 +180,8 @@ def waste(
     Raises:
         UsageError: something else, nothing in the log fits, or a tariff that is none.
     """
-    if not isinstance(tariff, Tariff) or not 0 <= (tariff.price_per_kwh or 0) < math.inf:
-        raise UsageError(f"tariff={shown(tariff)}: give a Tariff with a price per kWh of 0 or more")
+    if not 0 <= (price := getattr(tariff, "price_per_kwh", math.nan) or 0.0) < math.inf:
+        raise UsageError(f"a price of {price:g} per kWh: give 0 or more (tariff=Tariff(0.3))")
     store = Store()
     if what is None:
         from .statement import report

@@ -365,7 +365,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
             self.report_error(str(error) if isinstance(error, WorkbenchError) else str(error.strerror))
         except Exception:
             _logger.exception("the panel %s failed", type(self).__name__)
-            self.report_error("this failed in the panel itself; the kernel's log has the details. Run its cell "
+            self.report_error("this failed in the panel itself; the kernel's log has details. Run its cell "
                               "again")
 
     def report_error(self, problem: str) -> None:
