@@ -47,7 +47,8 @@ CALLBACKS = ("HuggingFaceCallback", "LightningCallback", "KerasCallback")
 VARIABLES = {
     "WORKBENCH_HOME": "The directory of measurements, traces, studies and journals. Default: the user's data "
         "directory, `~/.local/share/gpu-energy-workbench` on Linux.",
-    "WORKBENCH_READ_ONLY": "`1`: no limit or clock is ever changed. `clocks`: power limits only.",
+    "WORKBENCH_READ_ONLY": "`1`, `yes`, `true` or any other text: no limit or clock is ever changed. `clocks`: power "
+        "limits only. `0` or empty: no restriction.",
     "WORKBENCH_DRIVER": "The Python module of a driver other than NVIDIA's (`workbench/device/driver.py`).",
     "WORKBENCH_SIMULATED_GPUS": "The file of a simulated machine, which this process and its children use in place of "
         "the driver. Set by `workbench.simulate` and `--simulate`.",

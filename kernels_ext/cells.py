@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import keyword
+import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
+
+from workbench.errors import (
+    NoDriver,
+    SimulationError,
+    UnknownGpu,
+    UsageError,
+    WorkbenchError,
+    listed,
+    near,
+    shortened,
+)
 
 MAGIC = "%%energy"
 # Those whose body is a cell of Python; what stands below any other magic (`%%writefile`) is its text.
@@ -38,13 +51,8 @@ class LineParser(argparse.ArgumentParser):
     """A parser of a magic's line. It raises `BadOptions` and never exits."""
 
     def error(self, message: str) -> NoReturn:
-        word = message.removeprefix("unrecognized arguments: ").split()[0]
-        if word[0] == "-":
-            from workbench.errors import near
-
-            known = (option for action in self._actions for option in action.option_strings)
-            message = f"{word} is unknown{near(word, known)}"
-        raise BadOptions(message)
+        known = (option for action in self._actions for option in action.option_strings)
+        raise BadOptions(explained(message, known))
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         raise BadOptions(message or "see %%energy?")
@@ -52,13 +60,38 @@ class LineParser(argparse.ArgumentParser):
     def parse_line(self, line: str) -> argparse.Namespace:
         """Raises BadOptions with the line in its sentence."""
         try:
-            return self.parse_args(shlex.split(line))
+            return self.parse_args(without_empty(shlex.split(line)))
         except (ValueError, BadOptions) as error:
-            from workbench.errors import shortened
+            parts = sentence(shortened(f"{self.prog} {line}: {error}"))
+            raise BadOptions(f"{parts} {self.prog}? lists the options") from error
 
-            parts = shortened(f"{self.prog} {line}: {error}")
-            raise BadOptions(f"{parts}. {self.prog}? lists the options") from error
 
+def sentence(text: str) -> str:
+    """The text with a full stop, unless it ends with a question."""
+    return text if text.endswith("?") else f"{text}."
+
+
+def explained(message: str, known: Iterable[str]) -> str:
+    """An error of argparse in plain words, with a similar one of the `known` options or choices."""
+    if given := re.fullmatch(r"argument (\S+): invalid (int|float) value: '(.*)'", message):
+        return f"{given[1]} {given[3]}: give a {'whole ' * (given[2] == 'int')}number"
+    if given := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+        choices = re.findall(r"[-\w]+", given[2])
+        return f"{given[1]!r} is unknown{near(given[1], choices, f'choose {listed(choices, 20)}')}"
+    words = message.removeprefix("unrecognized arguments: ")
+    if words == message:
+        return message
+    word = words.split()[0]
+    return f"{word} is unknown{near(word, known)}" if word[0] == "-" else f"{words} is not expected here"
+
+
+def without_empty(words: Sequence[str]) -> Sequence[str]:
+    """The words of a line. Raises BadOptions for an empty one, which selects nothing or everything."""
+    for before, word in zip(("", *words), words, strict=False):
+        if not word.strip() or (word[0] == "-" and word.endswith("=")):
+            name = before if not word.strip() and before.startswith("-") else word.rstrip("=").strip()
+            raise BadOptions(f"{name or 'a value'} is empty; give a value, or leave it out")
+    return words
 
 def percent(text: str) -> float:
     """A percentage of an option. A value below 1 that may be meant as a share is refused without "%".
@@ -85,7 +118,7 @@ def add_measuring(options: argparse.ArgumentParser) -> None:
     options.add_argument("--tune", action="store_true",
                          help="while it runs, find the power limit and clocks that cost least, and hold them")
     options.add_argument("--objective", metavar="NAME",
-                         help="what --tune makes small: energy (the default), edp, ed2p, zeus, time")
+                         help="objective that --tune minimises: energy (the default), edp, ed2p, zeus, time")
     options.add_argument("--max-slowdown", type=percent, metavar="PERCENT",
                          help="how much longer it may take with --tune (default: 5)")
     options.add_argument("--over", choices=("power", "clocks", "both"),
@@ -101,9 +134,9 @@ def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:
     given = [name for name in names if getattr(found, name) is not None]
     if not found.tune:
         if given:
-            raise BadOptions(f"--{given[0].replace('_', '-')} belongs to --tune, which is not there")
+            option = f"--{given[0].replace('_', '-')}"
+            raise BadOptions(f"{option} needs --tune. Add --tune, or remove {option}")
         return None
-    from workbench.errors import near
     from workbench.search.objective import OBJECTIVES
 
     objective, over = found.objective or "energy", found.over or "both"
@@ -134,7 +167,8 @@ def compare_parser() -> LineParser:
     """The options of `%energy_compare`."""
     options = LineParser(prog="%energy_compare", add_help=False)
     options.add_argument("names", nargs=2, metavar="NAME",
-                         help="two functions of this notebook, cells by their labels, or labels of the log")
+                         help="two functions of this notebook; with --paired cells by their labels")
+    options.add_argument("--labels", action="store_true", help="compare the logged runs of two labels")
     options.add_argument("--paired", type=int, metavar="N",
                          help="run both again, taking turns, in N pairs at most")
     options.add_argument("--gpus", metavar="GPU[,GPU...]", help="count these GPUs only")
@@ -167,6 +201,8 @@ def parse(line: str) -> Options:
         raise BadOptions(f"--repeat {found.repeat}: give 1 or more")
     if found.output is not None and (not found.output.isidentifier() or keyword.iskeyword(found.output)):
         raise BadOptions(f"-o {found.output} is not a variable name; use letters, digits and _")
+    if found.live and found.quiet:
+        raise BadOptions("--quiet shows nothing and --live shows a plot; remove one of them")
     return Options(
         " ".join(found.label), ",".join(found.gpus) if found.gpus else None, found.live, found.repeat,
         found.quiet, found.output, found.sync, found.settle, found.period, tuning_options(found),
@@ -188,12 +224,25 @@ def strip(lines: Sequence[str]) -> list[str]:
 
 
 def problem(line: str) -> str:
-    """The error in the options of a line; empty where there is none."""
+    """The error in the options of a line, an unknown GPU included; empty where there is none."""
     try:
-        parse(line)
+        check_gpus(parse(line).gpus)
     except BadOptions as error:
         return str(error)
     return ""
+
+
+def check_gpus(gpus: str | None) -> None:
+    """Raises BadOptions for GPUs that are not here; not where a driver cannot answer now."""
+    if gpus is None:
+        return
+    from workbench.measurement import session
+
+    with contextlib.suppress(WorkbenchError):
+        try:
+            session.current().uuids(gpus)
+        except (NoDriver, SimulationError, UnknownGpu, UsageError) as error:
+            raise BadOptions(f"--gpus {gpus}: {error}") from error
 
 
 def runner(shell: Any, body: str) -> Callable[[], bool] | None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench.errors import listed, near, printable, shortened
+from workbench.errors import printable, shortened
+
+from .cells import explained
 
 SCHEMA = 1  # of what --json writes
 STDOUT = "-"
@@ -23,10 +24,7 @@ class Parser(argparse.ArgumentParser):
     """Errors name a similar command or option; long values are shortened."""
 
     def error(self, message: str) -> NoReturn:
-        if given := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
-            choices = re.findall(r"[-\w]+", given[2])
-            message = f"{given[1]!r} is unknown{near(given[1], choices, f'choose {listed(choices, 20)}')}"
-        super().error(printable(shortened(message)))
+        super().error(printable(shortened(explained(message, ()))))
 
 
 def write_json(arguments: argparse.Namespace, document: Mapping[str, Any]) -> None:

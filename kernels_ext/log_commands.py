@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from argparse import Namespace
 from dataclasses import replace
@@ -44,7 +45,7 @@ def add_log_commands(commands: Commands) -> None:
     report.add_argument("--since", metavar="DAY", help="from this day on, local time: 2026-11-22")
     kinds = report.add_mutually_exclusive_group()
     for kind in ("latex", "json"):
-        kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, default="markdown")
+        kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind)
     report.add_argument("-o", dest="output", metavar="FILE", help="write a .md, .tex, .html or .json file")
     report.add_argument("--pue", type=float, help="power usage effectiveness of the data centre")
     report.add_argument("--location", default="", help="where it ran")
@@ -65,7 +66,7 @@ def add_log_commands(commands: Commands) -> None:
         "waste", _waste, "what GPUs drew while they did nothing, and what to do about it",
         "workbench waste --since 2026-11-01 --price 0.3   # of all runs of the log since then",
         "workbench waste --label night --json -           # of one label, for a script",
-        "workbench waste power.csv                        # of a trace of another tool",
+        "workbench waste power.csv   # of a trace of another tool; status 1 where nothing can be examined",
     )
     wasted.add_argument("files", nargs="*", metavar="FILE",
                         help="power traces of other tools; the log where none is given")
@@ -73,7 +74,7 @@ def add_log_commands(commands: Commands) -> None:
     wasted.add_argument("--last", type=int, metavar="N", help="the newest of them only")
     wasted.add_argument("--since", metavar="DAY", help="from this day on, local time: 2026-11-22")
     wasted.add_argument("--price", type=float, metavar="P", help="of a kWh")
-    wasted.add_argument("--currency", default="EUR", help="of the price (default: %(default)s)")
+    wasted.add_argument("--currency", help="of the price (default: EUR)")
     json_option(wasted, named=True)
     verify = commands.add(
         "verify", _verify, "compare each number of a report with the log",
@@ -89,9 +90,12 @@ def _import(arguments: Namespace) -> int:
     from workbench.logbook.log_readers import import_log
     from workbench.logbook.store import Store
 
+    every_s = arguments.every
+    if every_s is not None and not 0 < every_s < math.inf:
+        raise UsageError(f"--every {every_s:g}: give seconds above 0")
     found, known = [], dict(Store().log().select("id", "energy_j").iter_rows())
     for path in arguments.files:
-        for measurement in import_log(path, arguments.label, every_s=arguments.every):
+        for measurement in import_log(path, arguments.label, every_s=every_s):
             before_j = known.get(measurement.id)
             text = report.line(measurement)
             if before_j is not None:
@@ -109,13 +113,16 @@ def _waste(arguments: Namespace) -> int:
     from workbench.logbook.waste import Waste, waste
     from workbench.tariff import Tariff
 
-    tariff = Tariff(arguments.price, arguments.currency)
+    if arguments.currency and arguments.price is None:
+        raise UsageError(f"--currency {arguments.currency} needs --price. Add it, or remove --currency")
+    tariff = Tariff(arguments.price, arguments.currency or "EUR")
     if arguments.files:
         chosen = [name for name in ("label", "last", "since") if getattr(arguments, name) is not None]
         if chosen:
             raise UsageError(f"--{chosen[0]} chooses runs of the log; leave it out, or the files")
         read = [(Path(path).name, waste(read_log(path), tariff=tariff)) for path in arguments.files]
-        found = [Waste([replace(one, label=name) for one in each.findings], each.notes, tariff)
+        found = [Waste([replace(one, label=name) for one in each.findings],
+                       [f"{name}: {note}" for note in each.notes], tariff, each.examined)
                  for name, each in read]
     else:
         found = [waste(label=arguments.label, last=arguments.last, since=arguments.since, tariff=tariff)]
@@ -123,8 +130,9 @@ def _waste(arguments: Namespace) -> int:
     write_json(arguments, {
         "findings": [row for each in found for row in each.frame.to_dicts()],
         "notes": [note for each in found for note in each.notes],
+        "examined": sum(each.examined for each in found),
     })
-    return 0
+    return int(not all(each.examined for each in found))
 
 
 def _report(arguments: Namespace) -> int:
@@ -132,11 +140,13 @@ def _report(arguments: Namespace) -> int:
 
     given = {name: getattr(arguments, name) for name in (
         "last", "label", "since", "pue", "location", "g_co2_per_kwh", "intensity_source")}
+    if arguments.output and arguments.kind:
+        raise UsageError(f"-o {arguments.output} has the format of its ending; remove --{arguments.kind}")
     found = report(*arguments.names, **given)
     if arguments.output:
         print(f"written to {found.write(arguments.output)}")
     else:
-        print(getattr(found, arguments.kind)(), end="")
+        print(getattr(found, arguments.kind or "markdown")(), end="")
     return 0
 
 
@@ -144,7 +154,7 @@ def _verify(arguments: Namespace) -> int:
     from workbench.logbook.statement import verify
 
     wrong = verify(arguments.file)
-    print("\n".join(wrong) or f"{arguments.file}: every number is that of the log")
+    print("\n".join(wrong) or f"{arguments.file}: all numbers match the log")
     write_json(arguments, {"file": arguments.file, "differences": wrong})
     return 1 if wrong else 0
 
@@ -161,6 +171,9 @@ def select_log(store: Store, arguments: Namespace) -> tuple[pl.DataFrame | None,
     from workbench.logbook.store import export, unknown
 
     if arguments.compare:
+        for name in ("label", "last", "export"):
+            if getattr(arguments, name) is not None:
+                raise UsageError(f"--compare compares two labels or ids, and --{name} lists runs; remove one")
         return None, describe_comparison(*(store.find(name) for name in arguments.compare))
     log = store.log()
     if arguments.label is not None:
@@ -186,9 +199,9 @@ def _log(arguments: Namespace) -> int:
     log, done = select_log(store, arguments)
     for message in store.messages():
         print(f"workbench: {printable(message)}", file=sys.stderr)
-    if log is None:
+    if log is None and arguments.json:
         write_json(arguments, _compared(*(store.find(name) for name in arguments.compare)))
-    elif arguments.json:
+    if log is not None and arguments.json:
         write_json(arguments, {"measurements": [as_dict(from_row(row)) for row in log.iter_rows(named=True)]})
     if log is not None and not done:
         shown = log.tail(log.height if arguments.last is not None else SHOWN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,17 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from traitlets import Bool, Float, Unicode
 
-from .cells import BadOptions, compare_parser, log_parser, parse, parser, problem, runner
+from .cells import (
+    BadOptions,
+    check_gpus,
+    compare_parser,
+    log_parser,
+    parse,
+    parser,
+    problem,
+    runner,
+    sentence,
+)
 from .running import Running
 
 if TYPE_CHECKING:
@@ -56,7 +67,7 @@ class EnergyMagics(Magics):
         """Measure the time and GPU energy of the cell; see `%%energy?`."""
         # Reached with a wrong option, or without the input transformer, as in `run_cell_magic`.
         if wrong := problem(line):
-            raise UsageError(f"{wrong}. The cell was not run.")
+            raise UsageError(f"{sentence(wrong)} The cell was not run.")
         self.shell.run_cell(f"%%energy {line}\n{cell}")
 
     @no_var_expand
@@ -69,9 +80,13 @@ class EnergyMagics(Magics):
             raise UsageError(f"%energy takes a statement, {example}")
         try:
             chosen = parse(options)
+            check_gpus(chosen.gpus)
+            tree = ast.parse(self.shell.transform_cell(statement))
         except BadOptions as error:
             raise UsageError(str(error)) from error
-        tree = ast.parse(self.shell.transform_cell(statement))
+        except UnicodeEncodeError as error:
+            character = ascii(error.object[error.start])
+            raise UsageError(f"the statement contains {character}, half of a character; remove it") from error
         value: Any = None
         failed: BaseException | None = None
 
@@ -139,9 +154,9 @@ class EnergyMagics(Magics):
             log, done = select_log(store, log_parser().parse_line(line))
         except (WorkbenchError, BadOptions) as error:
             raise UsageError(str(error)) from error
-        for sentence in (*filter(None, [done]), *store.messages()):
-            self.say(sentence)
-        return None if log is None else RunLog.of(log, store.tags())
+        for text in (*filter(None, [done]), *store.messages()):
+            self.say(text)
+        return None if log is None or done else RunLog.of(log, store.tags())
 
     # %energy_compare
 
@@ -149,34 +164,49 @@ class EnergyMagics(Magics):
     def energy_compare(self, line: str) -> EnergyComparison:
         """Which of two takes less energy for the same work, and how sure that is.
 
-        %energy_compare old new              two functions of this notebook, run alternately until the result
-        is clear %energy_compare A B                  two labels of the log, with all their runs
+        %energy_compare old new              two functions of this notebook, in turns until it is clear
         %energy_compare A B --paired 10      two cells by their labels: run again, in 10 pairs at most
-        --gpus GPU,...
+        %energy_compare A B --labels         the logged runs of two labels; also without --labels where this
+                                             notebook has neither name
+        %energy_compare old new --gpus 0     count these GPUs only
         """
         from workbench.errors import WorkbenchError
         from workbench.experiments.comparison import compare
-        from workbench.logbook.store import Store
 
         try:
             found = compare_parser().parse_line(line)
-            ways = [self._way(name, again=found.paired is not None) for name in found.names]
-            if labels := [way for way in ways if isinstance(way, str)]:
-                for label in labels:
-                    Store().find(label)  # its error names the unknown one
-                ways = found.names
-            pairs = {} if found.paired is None else {"max_pairs": found.paired}
-            return compare(*ways, labels=found.names, gpus=found.gpus, **pairs)
+            names, again = found.names, found.paired is not None
+            if found.labels or not (again or any(map(self._is_ours, names))):
+                if again or found.gpus:
+                    raise BadOptions("--paired and --gpus are for work that runs now, and logged runs are "
+                                     "compared as they are; leave them out, or define two functions")
+                logged = compare(*names)
+                self.say(f"compared from the log: {logged.ended}")
+                return logged
+            ways = [self._way(name, names, again=again) for name in names]
+            pairs = {"max_pairs": found.paired} if again else {}
+            return compare(*ways, labels=names, gpus=found.gpus, **pairs)
         except (WorkbenchError, BadOptions) as error:
             raise UsageError(str(error)) from error
 
-    def _way(self, name: str, *, again: bool) -> Callable[[], object] | str:
-        """What runs under a name: a function, or a measured cell where it is to run again; else the name."""
-        function = self.shell.user_ns.get(name)
+    def _is_ours(self, name: str) -> bool:
+        """Whether this kernel has a name. Raises BadOptions for a call."""
+        if call := re.fullmatch(r"([\w.]+)\(.*\)", name):
+            raise BadOptions(f"{name} calls a function; omit the parentheses: {call[1]}")
+        return name in self.shell.user_ns
+
+    def _way(self, name: str, names: Sequence[str], *, again: bool) -> Callable[[], object]:
+        """The function of a name, or the measured cell where it is to run again."""
+        namespace = self.shell.user_ns
+        function = namespace.get(name)
         if callable(function):
             return function  # type: ignore[no-any-return]
         if not again:
-            return name
+            kinds = [f"{each} is " + ("not defined" if each not in namespace else "a function" if
+                     callable(namespace[each]) else f"of type {type(namespace[each]).__name__}")
+                     for each in names]
+            raise BadOptions(f"{', '.join(kinds)}. Define {name} as a function, or compare two labels of the "
+                             "log with --labels")
         if name not in self.cells:
             known = ", ".join(list(self.cells)[-6:]) or "none yet"
             raise BadOptions(f"--paired: no cell of this kernel was measured as {name!r}; there are: {known}")
@@ -221,8 +251,9 @@ class EnergyMagics(Magics):
                 self._devices()
                 print(*advice(self.session.meter), sep="\n")
             else:
-                what = "it takes nothing, `simulate CARD[,CARD...]`, `restore` or `advise`"
-                raise UsageError(f"%gpu {shortened(line, 80)}: {what}")
+                raise UsageError(f"%gpu {shortened(line, 80)} is unknown. Use %gpu, %gpu simulate CARD, %gpu "
+                                 "restore or %gpu advise; workbench.gpu_settings(power_limit_w=200) sets a "
+                                 "limit")
         except WorkbenchError as error:
             raise UsageError(str(error)) from error
 
@@ -263,16 +294,8 @@ class EnergyMagics(Magics):
         print(sentence)
 
     def chosen(self, gpus: str | None) -> tuple[str, ...] | None:
-        """UUIDs of the GPUs that `--gpus` names; all (None) where one is unknown, with a message."""
-        if gpus is None:
-            return None
-        from workbench.errors import WorkbenchError
-
-        try:
-            return self.session.uuids(gpus)
-        except WorkbenchError as error:
-            self.say(f"--gpus {gpus}: {error}. All GPUs are counted.")
-            return None
+        """UUIDs of the GPUs that `--gpus` names; None without it. Raises WorkbenchError."""
+        return self.session.uuids(gpus)
 
     def started_view(self, make: Callable[[], Any]) -> Any:
         """A view that is displayed and publishes; None where it cannot be made, with a message."""
@@ -312,11 +335,10 @@ seconds and watts. `%energy_log` lists the stored measurements.
 
 def _split(line: str) -> tuple[str, str]:
     """Options at the start of a `%energy` line, and the statement behind them."""
-    valued = [action for action in parser()._actions if action.nargs is None]
-    takes_value = {word for action in valued for word in action.option_strings}
-    parts = line.split(" ")
+    valued = [word for action in parser()._actions if action.nargs is None for word in action.option_strings]
+    parts = re.findall(r"\S+\s*", line)
     taken = 0
     while taken < len(parts) and parts[taken].startswith("-"):
-        taken += 2 if parts[taken] in takes_value else 1
-    return " ".join(parts[:taken]), " ".join(parts[taken:])
+        taken += 2 if any(word.startswith(parts[taken].strip()) for word in valued) else 1
+    return "".join(parts[:taken]), "".join(parts[taken:])
 

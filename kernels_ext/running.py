@@ -94,10 +94,6 @@ class Running:
         from workbench.tuning.driver import TunerThread, cell_over
         from workbench.tuning.state_machine import Tuner
 
-        gpus = self._options.gpus
-        if gpus is not None and self._uuids is None:  # no other GPU than the named one is changed
-            self._magics.say(f"not tuned: --gpus {gpus} names no GPU of this kernel")
-            return
         try:
             tuner = Tuner(self._meter, uuids=self._uuids, label=self._label, **keywords)
         except WorkbenchError as error:

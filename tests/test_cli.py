@@ -313,7 +313,7 @@ def test_a_command_is_tuned_and_the_gpu_is_restored(
     [
         (["--tune", "--max-slowdown", "130"], "130 is outside 0 to 100"),
         (["--tune", "--objective", "joy"], "choose energy, edp"),
-        (["--objective", "edp"], "belongs to --tune"),
+        (["--objective", "edp"], "--objective needs --tune"),
     ],
 )
 def test_a_bad_tuning_option_is_reported_before_anything_runs(

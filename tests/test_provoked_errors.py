@@ -156,7 +156,7 @@ MISTAKES: list[tuple[str, str, Callable[[Place], Any], tuple[str, ...]]] = [
     ("6", "", lambda _: warned(measured), ("only the time is measured", "no NVIDIA driver")),
     ("7", "V100", lambda p: labelled(p, "log", "--label", "nope"), ("labelled 'nope'", "base")),
     ("8", "V100", lambda p: labelled(p, "log", "--last", "-5"), ("--last -5", "1 or more")),
-    ("9", "V100", lambda p: p.shell("def tr(): pass", "%energy_compare tr nope"), ("'nope'", "log is empty")),
+    ("9", "V100", lambda p: p.shell("def tr(): pass", "%energy_compare tr nope"), ("nope is not defined", "--labels")),
     ("10", "V100", lambda p: p.command("run", "--tune", "--max-slowdown", "0.05", "--", "true"),
      ("0.05 %", "did you mean 5?")),
     ("10 magic", "V100", lambda p: p.shell("%%energy --tune --max-slowdown 0.05\nprint('has' 'run')"),

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
@@ -51,13 +52,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = near(others[0], arguments.known)
         parser.error(f"{others[0]} is not an option of {arguments.name}{hint}")
     arguments.others = [each for each in others if each != "--"]
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        file = Path(getattr(arguments, "json", None) or getattr(arguments, "record", None) or ".")
-        if not file.absolute().parent.is_dir():  # said before hours of training, not after
-            raise UsageError(f"there is no directory {file.parent} for {file.name}")
+        if "" not in others:  # for jupyter lab
+            cells.without_empty(words[: len(words) - len(getattr(arguments, "command", ()))])
+        _check_files(arguments)
         arguments.stdout = sys.stdout
-        alone = str(file) == STDOUT
-        with contextlib.redirect_stdout(sys.stderr) if alone else contextlib.nullcontext():
+        alone = getattr(arguments, "json", None) == STDOUT
+        printed = contextlib.redirect_stdout(sys.stderr) if alone else contextlib.nullcontext()
+        with printed, warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: _note(str(message))
             if getattr(arguments, "simulate", None) and arguments.act is not _profile_gpu:  # it steps its own
                 from .measurement.session import simulate
 
@@ -86,6 +90,16 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
     return SPELLED.get(character, number), error.start + 1
 
 
+def _check_files(arguments: Namespace) -> None:
+    """Raises UsageError for files that cannot be written: before hours of training, not after."""
+    for name in ("json", "record", "output", "export"):
+        file = Path(getattr(arguments, name, None) or STDOUT)
+        if not file.absolute().parent.is_dir():
+            raise UsageError(f"there is no directory {file.parent} for {file.name}")
+        if file.is_dir():
+            raise UsageError(f"--{name} {file} is a directory; name a file in it")
+
+
 def _parser() -> argparse.ArgumentParser:
     from .tuning.gpu_profile import command as profile_gpu
 
@@ -96,9 +110,9 @@ def _parser() -> argparse.ArgumentParser:
             "workbench run --simulate A100 -- ./train.sh  # try it without a GPU",
             "workbench log                                # list measurements",
             "workbench COMMAND --help                     # options and examples of a command",
-            more="Exit status: that of the command for run; else 0, 1 (it did not hold or work), 2 (wrong "
-                 "use),\n130 (interrupted). Everything is kept in WORKBENCH_HOME, by default a directory of "
-                 "the user."),
+            more="Exit status: that of the command for run; else 0, 1 (failed, or a check did not pass), "
+                 "2 (usage\nerror), 130 (interrupted). Everything is kept in WORKBENCH_HOME, by default a "
+                 "directory of the user."),
     )
     version = sys.modules[str(__package__)].__version__
     parser.add_argument("--version", action="version", version=f"workbench {version}")
@@ -305,6 +319,8 @@ def _run(arguments: Namespace) -> int:
         raise UsageError("no command was given; for example: workbench run -- python train.py")
     if shutil.which(command[0]) is None:
         raise UsageError(f"there is no program {command[0]!r} to run")
+    if arguments.job_id and arguments.job_dir is None:
+        raise UsageError(f"--job-id {arguments.job_id} needs --job-dir DIR. Add it, or remove --job-id")
     options = cells.tuning_options(arguments)
     mine = session.Session(arguments.gpus, sync=False) if arguments.gpus else session.current()
     meter = mine.meter if arguments.gpus else mine.meter_or_clock()
@@ -321,6 +337,8 @@ def _run(arguments: Namespace) -> int:
             uuids = [device.uuid for device in meter.devices] if arguments.gpus else None
             tuning = TunerThread(Tuner(meter, uuids=uuids, label=label, **options))
             restored.callback(tuning.end)
+            if tuning.tuner.ended:
+                _note(tuning.tuner.text)
         window = meter.open(label)
         node_log = None
         if arguments.job_dir is not None:
@@ -482,12 +500,14 @@ def _doctor(arguments: Namespace) -> int:
     from .experiments.workloads import any_training
     from .measurement import doctor
 
+    if arguments.seconds is not None and not arguments.seconds > 0:
+        raise UsageError(f"--seconds {arguments.seconds:g}: give seconds above 0")
     if arguments.record is not None:
         return _record(arguments)
-    machine = doctor.machine_findings()
+    here, machine = devices(arguments.gpus), doctor.machine_findings()
     print(*machine, sep="\n")
     gpus, seconds = {}, 20.0 if arguments.seconds is None else arguments.seconds
-    for device in devices(arguments.gpus):
+    for device in here:
         marked = ", simulated" if device.simulated else ""
         print(f"\nGPU {device.index}: {device.name}{marked}", flush=True)
         load = None if arguments.no_load else any_training(device)
@@ -507,6 +527,9 @@ def _record(arguments: Namespace) -> int:
     from .device.discovery import devices
     from .measurement.sampler import FOLLOW_S, LOCK_SHARE, STATUS_EVERY_S
 
+    if arguments.json:
+        raise UsageError(f"--record writes answers of the driver, and --report {arguments.json} findings; "
+                         "give one of them")
     seconds = 60.0 if arguments.seconds is None else arguments.seconds
     record = getattr(driver.current(), "recorder", None)
     if record is None:

@@ -224,7 +224,8 @@ def checked_value(name: str, value: Any, kinds: Iterable[str]) -> Any:
                          "too long, or names an unknown user")
     wanted = [(kind.startswith("["), _KINDS[kind.strip("[]")][2]) for kind in kinds]
     types = " or ".join("a list, each of it " * several + word for several, word in wanted)
-    raise UsageError(f"{name}={shown(value)} is of type {type(value).__name__}; give {types}")
+    of_type = "" if value is None else f" is of type {type(value).__name__}"
+    raise UsageError(f"{name}={shown(value)}{of_type}; give {types}")
 
 
 def checked_list(name: str, values: Iterable[Any], *kinds: str) -> tuple[Any, ...]:

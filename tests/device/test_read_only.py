@@ -69,7 +69,8 @@ def test_every_panel_that_could_change_a_gpu_reports_that_it_does_not(
     assert (dict(view.facts)["Rights"], view.can_apply, view.can_default) == (message, False, False)
     assert gpu.missing_rights() == message
     made = session.Session()
-    notes = RecurringJob("job", batch_sizes=[32], target=0.5, meter=made.meter).notes
+    with pytest.warns(RuntimeWarning, match=message):
+        notes = RecurringJob("job", batch_sizes=[32], target=0.5, meter=made.meter).notes
     assert [note for note in notes if message in note]
     assert made.recorder is not None
     assert WatchedGpu(made.recorder, made.devices[0], 0, 0.0).about()["reason"] == message

@@ -141,7 +141,7 @@ def test_invalid_arguments_are_refused(
 def test_without_a_gpu_the_error_suggests_a_simulated_one() -> None:
     sessions.current().close()
     with pytest.raises(NoDriver, match="simulate"):
-        workbench.compare(print, repr)
+        workbench.compare(print, dict)
 
 
 def counting(machine: Machine, power_w: float, seconds: float, samples: int) -> Callable[[], None]:

@@ -68,7 +68,7 @@ def test_a_cell_too_short_to_be_tuned_is_reported(kernel: Kernel) -> None:
         ("--tune --max-slowdown 500", "500 is outside 0 to 100"),
         ("--tune --objective joy", "choose energy, edp"),
         ("--tune --max-slowdown 0.05", "did you mean 5?"),
-        ("--over clocks", "belongs to --tune"),
+        ("--over clocks", "--over needs --tune"),
     ],
 )
 def test_a_cell_with_bad_options_does_not_run(kernel: Kernel, line: str, part: str) -> None:

@@ -145,7 +145,7 @@ def test_of_a_repeated_cell_its_last_run_is_looked_at_and_a_stall_inside_a_marke
     last = trace([(7.0, 300.0, 1.0), (30.0, 60.0, 0.0), (8.0, 300.0, 1.0)])
     gpu = GpuMeasurement("A100", "u", 5000.0, 5.0, "counter", False)
     run = Measurement("r", "", 1.79e9, 24.0, (gpu,), repeats=3)
-    (found,), _ = waste_of_run(run, {"u": last})
+    (found,) = waste_of_run(run, {"u": last})[0]
     assert found.kind == "rest"
     assert found.low_s < 30.0 < found.high_s < 32.0
 

@@ -95,32 +95,6 @@ def difference(now: Setting, wanted: Setting, device: Device) -> Sentences:
     )
 
 
-def rights(now: Setting, wanted: Setting, device: OpenGpu, *, refused: str = "") -> Rights:
-    """What rights a change of a GPU takes; `refused` is how an attempt has failed.
-
-    Args:
-        now: The active setting.
-        wanted: The wanted setting.
-        device: The GPU.
-        refused: The driver's message, where an attempt has failed.
-    """
-    if refused:
-        who, text = "", refused
-    elif driver.read_only():
-        who, text = "", driver.read_only()
-    elif device.simulated:
-        who, text = "simulated", "simulated GPU: no privileges needed"
-    elif zeusd.present():
-        daemon = f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']}"
-        who, text = "lent", f"{daemon} lends its rights where this process has none"
-    elif driver.current().is_privileged():
-        who, text = "root", "this process has the capability CAP_SYS_ADMIN"
-    else:
-        takes = "changing a GPU takes root, CAP_SYS_ADMIN or the Zeus daemon (ZEUSD_SOCK_PATH)"
-        who, text = "", f"{takes}; an administrator can type the command"
-    return Rights(who, text, "\n".join(device.commands(now, whole(wanted, device))))
-
-
 @dataclass(frozen=True)
 class EffectiveSetting(HtmlFacts):
     """Setting of a GPU now; None where it does not answer.
@@ -156,7 +130,7 @@ class Control:
 
     def __init__(self, device: OpenGpu) -> None:
         self.device = device
-        self.refused = ""  # why the last change was not permitted
+        self.refused: dict[Setting, str] = {}  # why the last change was not permitted
         self.not_restored = ""  # what could not be restored
         self._lock = threading.RLock()
         self._lease = lease.Lease([device], who="person")
@@ -221,9 +195,30 @@ class Control:
         return () if now is None else difference(now, target, self.device)
 
     def rights(self, wanted: Configuration | Setting) -> Rights:
-        """Rights that `apply` takes, and the command for who has them."""
-        target, now = as_configuration(wanted).setting, self.active().setting or Setting()
-        return rights(now, target, self.device, refused=self.refused)
+        """The rights that `apply` takes for this setting, and the command for an administrator.
+
+        The text is the reason where this GPU does not take the setting, or has refused it.
+        """
+        device, target = self.device, whole(as_configuration(wanted).setting, self.device)
+        now = self.active().setting or target
+        knobs, command = changed(now, target), "\n".join(device.commands(now, target))
+        problem = self.refused.get(target) or next(filter(None, map(driver.read_only, ("", *knobs))), "")
+        if not problem:
+            try:
+                device.check(target)
+                if problem := device.missing_rights():
+                    what = "; ".join(difference(now, target, device)) or "changing a GPU"
+                    problem = f"{what}: {problem}; an administrator can run the command"
+            except DeviceError as error:
+                problem, command = str(error), ""
+        if problem:
+            return Rights("", problem, command)
+        if device.simulated:
+            return Rights("simulated", "simulated GPU: no privileges needed", command)
+        if zeusd.present():
+            daemon = f"the Zeus daemon at {os.environ['ZEUSD_SOCK_PATH']}"
+            return Rights("lent", f"{daemon} lends its rights where this process has none", command)
+        return Rights("root", "this process has the capability CAP_SYS_ADMIN", command)
 
     # changing
 
@@ -266,11 +261,11 @@ class Control:
                 after = self._to(target, before)
             except DeviceError as error:
                 if isinstance(error, NotPermitted):
-                    self.refused = str(error)
+                    self.refused = {target: str(error)}
                 if not self._done:  # what was held for this change is held for nothing
                     self.not_restored = "; ".join(self._lease.restore()) or self.not_restored
                 raise
-            self.refused = self.not_restored = ""
+            self.refused, self.not_restored = {}, ""
             changed = difference(before, configuration.setting, self.device)
             text += changed or ("the GPU was at this setting already",)
             text += self._choose(configuration, jobs)

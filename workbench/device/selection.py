@@ -79,7 +79,8 @@ def resolve(which: int | str, identities: Sequence[Identity], env: Environment) 
         return text
     else:
         wanted = text if text.startswith("GPU-") else f"GPU-{text}"
-        matches = [uuid for uuid, _, _ in identities if uuid.lower().startswith(wanted.lower())]
+        matches = [uuid for uuid, _, _ in identities
+                   if len(wanted) > len("GPU-") and uuid.lower().startswith(wanted.lower())]
     if len(matches) == 1:
         return matches[0]
     have = [f"{index}: {name}, {uuid}, {pci}" for index, (uuid, pci, name) in enumerate(identities)]

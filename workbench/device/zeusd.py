@@ -15,19 +15,22 @@ import json
 import math
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 from ..clock import Clock
 from ..errors import DriverError, NotPermitted
 
-TIMEOUT_S = 5.0
+TIMEOUT_S, MOST_BYTES = 5.0, 1 << 20  # of one answer
 NODE_GPUS = Path("/proc/driver/nvidia/gpus")  # a directory for each GPU that the kernel driver has
 SAME_W, SAME_MHZ = 1.0, 15  # the driver rounds limits; one step of an SM clock
 FOLLOW_S, POLL_S = 2.0, 0.02  # how long a clock may take to follow a lock, and the pause between two readings
 STEADY = 3  # so many readings in a row count
 _ID = "set ZEUSD_GPU_ID to the number that the daemon has for this GPU"
+_UNREADABLE = (ValueError, LookupError, TypeError, OverflowError, RecursionError)
 _CLOCKS = {"sm_clock_mhz": "gpu", "mem_clock_mhz": "mem"}
 
 
@@ -174,17 +177,17 @@ def _path() -> str:
     return os.environ.get("ZEUSD_SOCK_PATH", "")
 
 
-class _Connection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
+class _Socket(socket.socket):
+    """A Unix socket with one deadline for everything that is read."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=TIMEOUT_S)
-        self._path = path
+    until_s = math.inf
 
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+    def recv_into(self, *arguments: Any) -> int:
+        left_s = self.until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError(f"its answer was not complete after {TIMEOUT_S:g} s")
+        self.settimeout(left_s)
+        return super().recv_into(*arguments)
 
 
 def _discover() -> list[tuple[int, str]]:
@@ -194,7 +197,7 @@ def _discover() -> list[tuple[int, str]]:
         if status != 200:
             raise ValueError(f"HTTP {status}")
         return sorted((int(row["id"]), str(row["name"])) for row in json.loads(text)["gpus"])
-    except (ValueError, LookupError, TypeError) as error:
+    except _UNREADABLE as error:
         raise NotPermitted(f"the Zeus daemon at {_path()} does not list its GPUs ({error}); {_ID}") from error
 
 
@@ -203,7 +206,7 @@ def _power_limit_w(gpu: int) -> float | None:
     status, text = _ask("GET", f"/gpu/get_power_limit?gpu_ids={gpu}")
     try:
         limit_w = float(json.loads(text)[str(gpu)]["power_limit_mw"]) / 1000 if status == 200 else math.nan
-    except (ValueError, LookupError, TypeError):
+    except _UNREADABLE:
         return None
     return limit_w if math.isfinite(limit_w) else None
 
@@ -211,7 +214,7 @@ def _power_limit_w(gpu: int) -> float | None:
 def _post(what: str, gpu: int, **values: int) -> None:
     status, text = _ask("POST", f"/gpu/{what}?{urlencode({'gpu_ids': gpu, **values, 'block': 'true'})}")
     if status != 200:
-        body = text.strip()[:200]
+        body = "".join(filter(str.isprintable, text))[:200]
         raise NotPermitted(f"the Zeus daemon at {_path()} refused {what} (HTTP {status}): {body}")
 
 
@@ -222,11 +225,18 @@ def _ask(method: str, request: str) -> tuple[int, str]:
     if not (token.isascii() and token.isprintable()):  # said here: an error of the HTTP library would show it
         raise NotPermitted("ZEUSD_TOKEN is no token: it has line breaks or letters beyond ASCII; set it "
                            "again, or unset ZEUSD_SOCK_PATH")
-    connection = _Connection(path)
+    connection = http.client.HTTPConnection("localhost")
     try:
+        connection.sock = unix = _Socket(socket.AF_UNIX)
+        unix.settimeout(TIMEOUT_S)
+        unix.connect(path)
+        unix.until_s = time.monotonic() + TIMEOUT_S
         connection.request(method, request, headers={"Authorization": f"Bearer {token}"} if token else {})
         answer = connection.getresponse()
-        return answer.status, answer.read().decode(errors="replace")
+        text = answer.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise OSError(f"its answer is longer than {MOST_BYTES >> 20} MB")
+        return answer.status, text.decode(errors="replace")
     except (OSError, http.client.HTTPException) as error:
         remedy = "start zeusd, or unset ZEUSD_SOCK_PATH"
         raise NotPermitted(f"the Zeus daemon at {path} does not answer ({error}); {remedy}") from error

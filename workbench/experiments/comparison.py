@@ -12,6 +12,7 @@ has to wait for the GPU to cool. It ends by itself.
 from __future__ import annotations
 
 import html
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -21,11 +22,11 @@ from typing import Any
 import polars as pl
 
 from .. import _html
-from ..device.discovery import Gpus, why_no_gpu
+from ..device.discovery import Gpus
 from ..errors import MeasurementError, NoDriver, UsageError, checked, shown
 from ..logbook.equal_work import UNKNOWN_WORK, caveats, comparison_basis
 from ..logbook.quantities import format_duration
-from ..logbook.store import Store, from_row
+from ..logbook.store import Store, from_row, unknown
 from ..measurement import session
 from ..measurement.api import gpu_settings
 from ..measurement.meter import Meter
@@ -130,12 +131,18 @@ def compare(
     if max_pairs < 2:
         raise UsageError(f"{max_pairs} pair of runs shows no spread; give at least 2 pairs")
     if isinstance(a, str) and isinstance(b, str):
+        for name, value in {"work": work, "labels": labels, "gpus": gpus, "seed": seed}.items():
+            if value is not None:
+                raise UsageError(f"{name}={shown(value)} is for work that runs now, and {a!r} and {b!r} are "
+                                 "labels of the log; leave it out")
         return compare_logged(Store(), a, b)
     ways, names = _ways(a, b, work)
     if labels is not None:
         if len(labels) != 2:
             raise UsageError(f"labels of {shown(labels)}: give two names, one for each way")
         names = (str(labels[0]), str(labels[1]))
+    for way in ways:
+        _without_arguments(way.call)
     return _Alternation(ways, names, gpus).run(min_effect, timeout_s, max_pairs, seed)
 
 
@@ -159,8 +166,19 @@ def _ways(a: object, b: object, work: Work | None) -> tuple[tuple[Way, Way], tup
         names = [str(getattr(each, "__qualname__", type(each).__name__)) for each in (a, b)]
         same = names[0] == names[1]
         return (Way(a), Way(b)), (names[0] + " (A)" * same, names[1] + " (B)" * same)
-    raise UsageError(f"{shown(a)} and {shown(b)} cannot be compared: give two functions, two settings, or "
-                     "two labels of the log")
+    raise UsageError(f"{shown(a)} and {shown(b)} cannot be compared: give two functions (omit their "
+                     "parentheses), two settings, or two labels of the log")
+
+
+def _without_arguments(work: Callable[..., object]) -> None:
+    """Raises UsageError for a function that needs arguments."""
+    try:
+        inspect.signature(work).bind()
+    except TypeError as error:
+        raise UsageError(f"{getattr(work, '__name__', shown(work))} is called without arguments ({error}); "
+                         "give lambda: f(...)") from None
+    except ValueError:  # of C, without a signature
+        return
 
 
 def _setting_name(setting: Setting) -> str:
@@ -176,8 +194,12 @@ class _Alternation:
         self._ways, self._labels, self._gpus = ways, labels, gpus
         self._meter: Meter = session.current().meter_or_clock(gpus)
         if not self._meter.devices:
-            raise NoDriver(f"there is no GPU to measure ({why_no_gpu()}); choose a simulated one with "
+            raise NoDriver(f"there is no GPU to measure ({self._meter.why}); choose a simulated one with "
                            "workbench.simulate('A100')")
+        for way in ways:  # a refusal comes before the work
+            if way.setting != DEFAULT:
+                with gpu_settings(way.setting, gpus=gpus):
+                    pass
         self._rows: list[dict[str, Any]] = []
         self._measured: tuple[list[Measurement], list[Measurement]] = ([], [])
         self._windows: dict[int, Window] = {}
@@ -316,8 +338,9 @@ def compare_logged(store: Store, a: str, b: str) -> EnergyComparison:
     sides = [[each for each in found if each.label == label] for label in (a, b)]
     for label, side in zip((a, b), sides, strict=True):
         if not side:
-            store.find(label)  # reports what is there, where nothing has this label
-            raise UsageError(f"no run called {label!r} ended well and has an energy; run it again")
+            if label not in (labels := store.log()["label"]):
+                raise unknown(label, labels)
+            raise UsageError(f"no run labelled {label!r} is complete and has an energy; run it again")
     if problem := comparison_basis(found).problem:
         raise UsageError(f"{a} and {b} are not compared: {problem}")
     runs = whole.select(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _html, _paths
 from ..device.control import highest_limit_w
 from ..device.discovery import Gpus
-from ..errors import MeasurementError, NoDriver, Suggesting, UsageError, checked, listed
+from ..errors import MeasurementError, NoDriver, Suggesting, UsageError, checked, listed, shown
 from ..measurement import session
 from ..measurement.meter import Meter
 from ..records import Configuration, Setting
@@ -96,6 +97,10 @@ class RecurringJob(Suggesting):
             raise UsageError(f"a target of {target:g} cannot be reached; give a finite value of the metric")
         if retries < 1:
             raise UsageError(f"retries={retries} runs nothing; give 1 or more")
+        if not label.strip():
+            raise UsageError("label='' names no job; give the name that its runs share")
+        if meter is not None and gpus is not None:
+            raise UsageError(f"gpus={shown(gpus)}: the meter has its GPUs; give one of them")
         objective = with_eta(objective, eta, 0.5)
         sizes = tuple(sorted(set(batch_sizes)))
         self.label, self.higher_is_better, self.retries = label, higher_is_better, retries
@@ -165,6 +170,8 @@ class RecurringJob(Suggesting):
         Raises:
             UsageError: a batch size or limit that the job has not; an earlier claim stays.
         """
+        if batch_size is None and power_limit_w is not None:
+            raise UsageError(f"power_limit_w={power_limit_w:g}: give the batch size that it is for")
         claimed = self.study.claim(batch_size, power_limit_w) if batch_size is not None else None
         if self._next is not None:
             self.study.end(self._next, state="withdrawn")
@@ -256,6 +263,9 @@ class RecurringJob(Suggesting):
     @checked
     def unblock(self, batch_size: int | None = None) -> None:
         """Try a batch size again that is barred because it crashed; all of them where None."""
+        if batch_size is not None and batch_size not in self.space.batch_sizes:
+            raise UsageError(f"batch size {batch_size} is not one of those of {self.label!r}: "
+                             f"{listed(self.space.batch_sizes)}")
         self.study.unblock(batch_size)
 
     def __repr__(self) -> str:
@@ -279,21 +289,26 @@ class RecurringJob(Suggesting):
 
     def _limits(self, wanted: Sequence[float] | None) -> tuple[float, ...]:
         gpus = self.meter.devices
-        able = bool(gpus) and all(gpu.can("set_power_limit") for gpu in gpus)
         ranges = [(gpu.limits.min_power_limit_w, highest_limit_w(gpu)) for gpu in gpus]
         known = [(low, high) for low, high in ranges if low is not None and high is not None]
-        if wanted is None:
-            if gpus and not able:
-                can = [c for gpu in gpus for c in gpu.capabilities if c.name == "set_power_limit"]
-                why = next((c.reason for c in can if not c.present), "") or "this GPU does not take one"
-                self.notes.append(f"the power limit stays as it is: {why}")
-            return default_limits_w(known) if able and len(known) == len(gpus) else ()
-        for limit_w in wanted:
+        for limit_w in wanted or ():
             for low, high in known:
                 if not low <= limit_w <= high:
                     raise UsageError(
                         f"a power limit of {limit_w:g} W is outside what the card takes, {low:g}..{high:g} W"
                     )
+        if wanted is not None and not len(wanted):
+            return ()
+        for gpu in gpus:
+            absent = (each.reason for each in gpu.capabilities
+                      if each.name == "set_power_limit" and not each.present)
+            if problem := gpu.missing_rights() or next(absent, ""):
+                self.notes.append(f"power limits of {gpu.name} are not changed: {problem}; only the batch "
+                                  "size is chosen. power_limits_w=() states that you want this")
+                warnings.warn(self.notes[-1], RuntimeWarning, stacklevel=4)
+                return ()
+        if wanted is None:
+            wanted = default_limits_w(known) if len(known) == len(gpus) else ()
         return tuple(sorted({float(limit) for limit in wanted}))
 
     def _objective(self, given: Any) -> Objective:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -179,9 +180,11 @@ class JobRun(Suggesting):
             self.notes.append(str(problem))
         finally:
             if self._limiter.refused and self._profiling is not None:
-                self.notes.append(
-                    f"the power limit stays as it is, and only one is known: {self._limiter.refused}"
-                )
+                note = f"the power limit stays as it is, and only one is known: {self._limiter.refused}"
+                self.notes.append(note)
+                if note not in self.job.notes:
+                    self.job.notes.append(note)
+                    warnings.warn(note, RuntimeWarning, stacklevel=2)
             window = self._meter.close(self._window)
             self.notes += self._lease.release()
         failed = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"

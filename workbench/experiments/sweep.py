@@ -25,7 +25,18 @@ import polars as pl
 from .. import _html
 from ..device import lease
 from ..device.discovery import Gpus, devices
-from ..errors import MOST_VALUES, NoDriver, UsageError, WorkbenchError, checked, checked_list, shown
+from ..errors import (
+    MOST_VALUES,
+    DeviceError,
+    NoDriver,
+    NotPermitted,
+    UsageError,
+    WorkbenchError,
+    checked,
+    checked_list,
+    near,
+    shown,
+)
 from ..logbook.quantities import format_duration
 from ..logbook.store import Store
 from ..measurement import session
@@ -85,6 +96,14 @@ class Sweep:
             )
         if str(order) not in ("frontier", "grid"):
             raise UsageError(f"the order is {shown(order)}; it is 'frontier' or 'grid'")
+        if label is not None and not label.strip():
+            raise UsageError("label='' names no sweep; give a name, or None to keep no rows")
+        if executor is not None and gpus is not None:
+            raise UsageError(f"gpus={shown(gpus)}: the executor has its GPUs; give one of them")
+        if executor is not None and not hasattr(executor, "submit"):
+            raise UsageError(f"executor={shown(executor)} has no submit(); give one of concurrent.futures")
+        if warm_start and (label is None or order != "frontier"):
+            raise UsageError("warm_start=True needs label=, and order='frontier'")
         self.work, self.space, self.order, self.label = work, candidates(space), order, label
         self.n_trials = len(self.space) if n_trials is None else min(n_trials, len(self.space))
         self._search = FrontierSearch(self.space, min_gain=min_gain, rng=np.random.default_rng(seed))
@@ -104,7 +123,7 @@ class Sweep:
             else:
                 self._take(row)
         self._earlier = len(self._rows)
-        if warm_start and label is not None and order == "frontier":
+        if warm_start:
             self._search.assume(self._known())
         self._known_text = self._search.earlier.text
 
@@ -195,6 +214,8 @@ class Sweep:
     # running
 
     def __iter__(self) -> Iterator[Record]:
+        if self.done < self.n_trials and isinstance(self._given, HereExecutor | None):
+            self._check_rights()
         executor = self._given or LocalExecutor(_uuids(self._gpus))
         width = 1 if isinstance(executor, HereExecutor) else len(getattr(executor, "gpus", ())) or 1
         self._began, self.reason = time.monotonic(), ""
@@ -202,6 +223,23 @@ class Sweep:
         children = executor.gpus if isinstance(executor, LocalExecutor) else ()
         with lease.lent(children):
             yield from self._trials(executor, width)
+
+    def _check_rights(self) -> None:
+        """Raise before the work runs where a GPU takes none of the settings, or may not be changed."""
+        settings = dict.fromkeys(self._configuration(row).setting for row in range(len(self.space)))
+        for device in session.devices_of(self._gpus):
+            problem: DeviceError | None = None
+            for setting in settings:
+                try:
+                    device.check(setting)
+                    break
+                except DeviceError as error:
+                    problem = error
+            else:
+                assert problem is not None
+                raise problem
+            if settings != {Setting(): None} and (missing := device.missing_rights()):
+                raise NotPermitted(f"{device.name} cannot be swept: {missing}")
 
     def _trials(self, executor: Executor, width: int) -> Iterator[Record]:
         under_way: dict[Future[Record], int] = {}
@@ -431,8 +469,8 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
         axes = ", ".join(AXES)
         raise UsageError(f"a space is a frame, or value lists by axis ({axes}), not {shown(space)}")
     else:
-        if unknown := [name for name in space if name not in AXES]:
-            raise UsageError(f"a space has no axis {unknown[0]!r}; its axes are {', '.join(AXES)}")
+        if unknown := [str(name) for name in space if name not in AXES]:
+            raise UsageError(f"a space has no axis {unknown[0]!r}{near(unknown[0], AXES)}")
         lists = {name: checked_list(name, values, "float", "None") for name, values in space.items()}
         if (count := math.prod(map(len, lists.values()))) > MOST_VALUES:
             raise UsageError(f"{count:,} configurations are too many; give up to {MOST_VALUES:,}")
@@ -464,7 +502,7 @@ def _uuids(gpus: Gpus) -> list[str]:
     found = [device.uuid for device in (mine.devices if gpus is None else devices(gpus))]
     if not found:
         raise NoDriver(
-            f"there is no GPU to sweep on ({mine.why_no_gpu()}); choose a simulated one with "
+            f"there is no GPU to sweep on ({mine.why_no_gpu() or 'gpus=[]'}); choose a simulated one with "
             "workbench.simulate('A100')"
         )
     return found

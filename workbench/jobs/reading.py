@@ -121,9 +121,15 @@ def read_job(where: str | Path, job_id: str = "") -> JobMeasurement:
         UsageError: no such directory or measurement, or several jobs and no `job_id`.
     """
     path = Path(where).expanduser()
+    if where == "" or (job_id and not path.is_dir()):
+        raise UsageError(f"{str(where)!r} is no directory with several jobs; name one, or leave out job_id "
+                         "(--job-id)")
     if not path.is_dir():
         store = Store()
-        return stored_job(store, store.find(str(where)))
+        try:
+            return stored_job(store, store.find(str(where)))
+        except UsageError as error:
+            raise UsageError(f"{where} is no directory, and {error}") from None
     jobs = read_jobs(path)
     if job_id not in jobs and (job_id or len(jobs) > 1):
         raise UsageError(f"{path} has the jobs {listed(jobs)}; name one with job_id (--job-id)")

@@ -59,9 +59,9 @@ class Surroundings:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.pue is not None and not self.pue >= 1:
+        if self.pue is not None and not 1 <= self.pue < math.inf:
             raise UsageError(f"a PUE of {shown(self.pue)}: all power over that of the machines is 1 or more")
-        if self.g_co2_per_kwh is not None and not self.g_co2_per_kwh >= 0:
+        if self.g_co2_per_kwh is not None and not 0 <= self.g_co2_per_kwh < math.inf:
             raise UsageError(f"an intensity of {shown(self.g_co2_per_kwh)} g/kWh: give 0 or more")
 
 
@@ -172,6 +172,11 @@ def report(
         UsageError: nothing in the log fits, or a number that makes no sense.
     """
     surroundings = Surroundings(pue, location, g_co2_per_kwh, intensity_source)
+    if intensity_source and g_co2_per_kwh is None:
+        raise UsageError(f"intensity_source={shown(intensity_source)} is the source of a number that is not "
+                         "given; give g_co2_per_kwh= too")
+    if "" in (*names, label):
+        raise UsageError("a label is empty; give one, or none for all runs")
     rows = [from_row(row) for row in Store().log().iter_rows(named=True)]
     wanted = {*names, *([label] if label is not None else [])}
     found = [each for each in rows if not wanted or each.label in wanted or each.id in wanted]
@@ -227,8 +232,8 @@ def _kept(text: str, path: Path) -> dict[str, Any]:
         return {"ids": [str(each) for each in kept["ids"]], "sha256": str(kept["sha256"]),
                 "surroundings": Surroundings(**kept["surroundings"])}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{path.name} has no sound line `{MARK} ...`; `workbench report` writes one at the "
-                         "end") from error
+        raise UsageError(f"{path.name} is no report, or a damaged one: it has no line `{MARK} ...`, which "
+                         "`workbench report` writes at the end") from error
 
 
 def _differences(given: str, fresh: str) -> Iterator[str]:

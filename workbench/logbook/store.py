@@ -23,6 +23,7 @@ import re
 import stat
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
@@ -35,7 +36,7 @@ import polars as pl
 
 from .. import _paths, trace
 from .._processes import require_polars
-from ..errors import StoreError, UsageError, checked, named_file, near
+from ..errors import StoreError, UsageError, checked, listed, named_file, near
 from ..records import GpuMeasurement, IterationSummary, Measurement
 from . import keeping
 from .run_table import rows
@@ -208,12 +209,28 @@ class Store:
         return whole.sort("started_unix_s")
 
     def find(self, name: str) -> Measurement:
-        """The newest measurement with this label, else beginning of an id. Raises UsageError without one."""
+        """The newest complete measurement with this label, else the only one whose id begins so.
+
+        A warning states that no run of the label is complete; the newest is returned.
+
+        Raises:
+            UsageError: there is none, or the id is not unique.
+        """
         log, name = self.log(), name.encode("utf-8", "replace").decode()  # as labels are kept
+        if not name.strip():
+            raise UsageError("a label or id is empty; give one, the log lists them")
         labelled = log.filter(pl.col("label") == name)
-        hits = labelled if labelled.height else log.filter(pl.col("id").str.starts_with(name))
-        if not hits.height:
-            raise unknown(name, log["label"])
+        complete = labelled.filter(pl.col("outcome") == "ok")
+        if labelled.height and not complete.height:
+            warnings.warn(f"no run labelled {name!r} is complete; this is the newest", stacklevel=2)
+        hits = complete if complete.height else labelled
+        if not labelled.height:
+            hits = log.filter(pl.col("id").str.starts_with(name))
+            if not hits.height:
+                raise unknown(name, log["label"])
+            if hits.height > 1:
+                raise UsageError(f"{hits.height} measurements have an id that begins with {name!r}: "
+                                 f"{listed(hits['id'])}; give more of it")
         return from_row(hits.row(-1, named=True))
 
     def trace(self, measurement_id: str) -> pl.DataFrame | None:

@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 
 from .. import _html
-from ..errors import UsageError, checked, printable, shown
+from ..errors import UsageError, checked, listed, printable, shown
 from ..records import Measurement
 from ..tariff import NO_TARIFF, Tariff
 from .quantities import format_duration, format_energy
@@ -104,7 +104,8 @@ class WasteFinding(_html.HtmlFacts):
     def text(self, tariff: Tariff = NO_TARIFF) -> str:
         """Wasted energy: `waits: 3.9 s to 4.4 s, 310 J to 420 J (2 % to 3 % of the energy)`."""
         time, energy, share, worth = self.cells(tariff)
-        return f"{self.kind}: {time}, {energy} ({share} of the energy){f', at most {worth}' if worth else ''}"
+        worth = f", at most {worth.replace('less than ', '')}" if worth else ""
+        return f"{self.kind}: {time}, {energy} ({share} of the energy){worth}"
 
 
 def _between(low: float, high: float, form: Callable[[float], str]) -> str:
@@ -119,13 +120,15 @@ class Waste:
     Attributes:
         findings: A `WasteFinding` for each run, GPU and kind.
         notes: Unknown values, with reasons.
+        examined: Number of readings that show whether the GPU worked; without any the waste is unknown.
     """
 
     def __init__(
-        self, findings: Iterable[WasteFinding], notes: Iterable[str] = (), tariff: Tariff = NO_TARIFF
+        self, findings: Iterable[WasteFinding], notes: Iterable[str] = (), tariff: Tariff = NO_TARIFF,
+        examined: int = 0,
     ) -> None:
         self.findings, self.notes = tuple(findings), tuple(dict.fromkeys(notes))
-        self.tariff = tariff
+        self.tariff, self.examined = tariff, examined
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -145,13 +148,18 @@ class Waste:
         found = self._together()
         lines = [f"{each.label} {each.gpu}: {each.text(self.tariff)}".strip(" :") for each in found]
         lines += dict.fromkeys(f"{each.kind}: {each.advice}" for each in found)
-        return "\n".join(map(printable, [*(lines or ["no waste found"]), *self.notes]))
+        return "\n".join(map(printable, [*(lines or [self._none()]), *self.notes]))
+
+    def _none(self) -> str:
+        if not self.examined:
+            return "the waste is unknown: nothing could be examined"
+        return f"no waste found in {self.examined:,} readings"
 
     def _repr_html_(self) -> str:
         rows = [(each.label, each.gpu, each.kind, *each.cells(self.tariff), each.advice)
                 for each in self._together()]
         heads = ("label", "GPU", "kind", "time", "energy", "of the energy", "worth at most", "what to do")
-        return (_html.table(heads, rows) or "<p>no waste found</p>") + _html.facts("", {"notes": self.notes})
+        return (_html.table(heads, rows) or f"<p>{self._none()}</p>") + _html.facts("", {"notes": self.notes})
 
 
 @checked
@@ -170,19 +178,25 @@ def waste(
         tariff: What energy is worth.
 
     Raises:
-        UsageError: something else, or nothing in the log fits.
+        UsageError: something else, nothing in the log fits, or a tariff that is none.
     """
-    if isinstance(what, pl.DataFrame):
-        what = {"": what}
-    if isinstance(what, Mapping):
-        parts = [(gpu, *_of_trace(trace)) for gpu, trace in what.items()]
-        return Waste([replace(each, gpu=gpu) for gpu, found, _ in parts for each in found],
-                     [f"{gpu}: {note}".lstrip(": ") for gpu, _, notes in parts for note in notes], tariff)
+    if not 0 <= (price := getattr(tariff, "price_per_kwh", math.nan) or 0.0) < math.inf:
+        raise UsageError(f"a price of {price:g} per kWh: give 0 or more (tariff=Tariff(0.3))")
     store = Store()
     if what is None:
         from .statement import report
 
         return _of_log(report(last=last, label=label, since=since).measurements, store, tariff)
+    for name, value in {"label": label, "since": since, "last": last}.items():
+        if value is not None:
+            raise UsageError(f"{name}={shown(value)} chooses runs of the log; leave out that, or `what`")
+    if isinstance(what, pl.DataFrame):
+        what = {"": what}
+    if isinstance(what, Mapping) and all(isinstance(trace, pl.DataFrame) for trace in what.values()):
+        parts = [(gpu, *_of_trace(trace)) for gpu, trace in what.items()]
+        return Waste([replace(each, gpu=gpu) for gpu, found, _, _ in parts for each in found],
+                     [f"{gpu}: {note}".lstrip(": ") for gpu, _, notes, _ in parts for note in notes], tariff,
+                     sum(examined for *_, examined in parts))
     measured = store.find(what) if isinstance(what, str) else getattr(what, "measurement", what)
     if not isinstance(measured, Measurement):
         raise UsageError(f"{shown(what)} is no measurement, label, log or trace; workbench.waste() takes all "
@@ -193,7 +207,7 @@ def waste(
 def _of_log(measurements: Sequence[Measurement], store: Store, tariff: Tariff) -> Waste:
     found: list[WasteFinding] = []
     notes: list[str] = []
-    missing = 0
+    missing = examined = 0
     for each in measurements:
         trace = store.trace(each.id)
         if trace is None:
@@ -201,18 +215,19 @@ def _of_log(measurements: Sequence[Measurement], store: Store, tariff: Tariff) -
             continue
         names = {gpu.uuid: gpu.name for gpu in each.gpus}
         traces = {str(key[0]): part for key, part in trace.partition_by("uuid", as_dict=True).items()}
-        some, why = waste_of_run(each, traces)
+        some, why, count = waste_of_run(each, traces)
+        examined += count
         found += [replace(one, gpu=names.get(one.gpu, one.gpu)) for one in some]
         notes += [f"{each.label or each.id}: {note}" for note in why]
     if missing:
         notes.append(f"{missing} of {len(measurements)} runs have no power trace any more and were left out")
-    return Waste(found, notes, tariff)
+    return Waste(found, notes, tariff, examined)
 
 
 def waste_of_run(
     measurement: Measurement, traces: Mapping[str, pl.DataFrame]
-) -> tuple[list[WasteFinding], list[str]]:
-    """The waste of one measured run, and what is not known.
+) -> tuple[list[WasteFinding], list[str], int]:
+    """The waste of one measured run, what is not known, and the number of examined readings.
 
     Args:
         measurement: The run.
@@ -220,6 +235,7 @@ def waste_of_run(
     """
     found: list[WasteFinding] = []
     notes: list[str] = []
+    examined = 0
     for gpu in measurement.gpus:
         trace = traces.get(gpu.uuid)
         if trace is None or not trace.height:
@@ -230,34 +246,38 @@ def waste_of_run(
         if measurement.repeats > 1:  # its time and energy are means; the trace is that of the last
             more_s, energy_j = MARGIN_S, None
         inside = trace.filter(pl.col("time_s").is_between(first_s + more_s, last_s - more_s))
-        some, why = _of_trace(inside, energy_j)
+        some, why, count = _of_trace(inside, energy_j)
+        examined += count
         found += [replace(each, label=measurement.label, gpu=gpu.uuid) for each in some]
         notes += why
         if some and gpu.other_processes:
             notes.append(f"other processes used {gpu.name}: their work is no waste of this run, but their "
                          f"energy is included")
-    return found, notes
+    return found, notes, examined
 
 
 def _of_trace(
     trace: pl.DataFrame, energy_j: float | None = None
-) -> tuple[list[WasteFinding], list[str]]:
-    """The waste in a power trace of one GPU (`trace.SCHEMA`), and what is not known.
+) -> tuple[list[WasteFinding], list[str], int]:
+    """The waste in a power trace of one GPU (`trace.SCHEMA`), what is not known, and the number of examined
+    readings.
 
     Args:
         trace: Power, utilisation and, where it is known, the power limit.
         energy_j: Of the whole trace, where that is known better than by its power.
     """
-    if not {"time_s", "utilisation", "power_w"} <= set(trace.columns):
-        return [], ["a trace needs the columns time_s, power_w and utilisation"]
-    known = trace.select("time_s", "power_w", "utilisation").fill_nan(None).drop_nulls().sort("time_s")
+    names = ("time_s", "power_w", "utilisation")
+    absent = [name for name in names if name not in trace.columns or not trace[name].count()]
+    known = pl.DataFrame() if absent else trace.select(names).fill_nan(None).drop_nulls().sort("time_s")
     if known.height < LEAST_ROWS:
-        return [], [f"{known.height} readings of power and utilisation show no waste; {LEAST_ROWS} do"]
+        few = f"{known.height} readings of power and utilisation are too few"
+        return [], [f"{f'no {listed(absent)}' if absent else few}; waste needs power and utilisation, at "
+                    f"least {LEAST_ROWS} readings"], 0
     times, watts, busy = (known[name].to_numpy() for name in known.columns)
     limits = trace["power_limit_w"].drop_nulls().drop_nans() if "power_limit_w" in trace.columns else ()
     readings = _Readings(times, watts, np.clip(busy, 0.0, 1.0), max(limits, default=math.nan))
     if not readings.trustworthy:
-        return [], ["its utilisation does not relate to its power: its waste is unknown (MIG, vGPU)"]
+        return [], ["its utilisation does not relate to its power: its waste is unknown (MIG, vGPU)"], 0
     found: dict[str, Bounds] = {}
     working = np.ones(len(times), bool)
     for stretch in readings.rests():
@@ -273,7 +293,8 @@ def _of_trace(
         found["waits"] = waits
     run_s = float(times[-1] - times[0])
     run_j = float(watts @ readings.lengths) if energy_j is None else energy_j
-    return [WasteFinding("", "", kind, *bounds, run_s, run_j) for kind, bounds in found.items()], notes
+    findings = [WasteFinding("", "", kind, *bounds, run_s, run_j) for kind, bounds in found.items()]
+    return findings, notes, known.height
 
 
 class _Readings:

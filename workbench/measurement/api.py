@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from ..device.discovery import SIMULATE, Gpus, why_no_gpu
+from ..device.discovery import SIMULATE, Gpus, named, why_no_gpu
 from ..device.gpu import setting_of
 from ..device.lease import Lease
 from ..errors import MeasurementError, NoDriver, UsageError, checked, shown, suggesting
@@ -102,7 +102,7 @@ def track(iterable: Iterable[T], label: str = "", *, gpus: Gpus = None) -> Track
 def _meter(gpus: Gpus) -> Meter:
     """The session's meter; a warning where there is no GPU to measure."""
     meter = session.current().meter_or_clock(gpus)
-    if not meter.devices and gpus is None:
+    if not meter.devices and (gpus is None or named(gpus)):
         warnings.warn(f"only the time is measured: {meter.why}", RuntimeWarning, stacklevel=3)
     return meter
 
@@ -132,7 +132,7 @@ def gpu_settings(
     wanted = setting_of(setting, power_limit_w, sm_clock_mhz, mem_clock_mhz)
     found = session.devices_of(gpus)
     if not found:
-        raise NoDriver(f"{why_no_gpu()}. {SIMULATE}")
+        raise NoDriver(f"{why_no_gpu() or 'gpus=[] names no GPU'}. {SIMULATE}")
     with Lease(found) as lease:
         yield lease.apply(wanted)
 

@@ -28,6 +28,7 @@ from ..errors import (
     WorkbenchError,
     checked,
     describe_error,
+    shown,
 )
 from ..logbook import keeping
 from ..records import Measurement, Setting, Window
@@ -273,6 +274,13 @@ def simulate(
 
     if recording is None and isinstance(cards, str) and "." in cards:  # no card has such a name
         recording, cards = cards, ()
+    for wrong, why in (
+        (recording is not None and cards, f"cards={shown(cards)} and a recording are two machines"),
+        (recording is None and every_s is not None, "every_s= is of a recording, and none is given"),
+        (stepped and scale != 1, f"scale={scale:g}: a stepped clock has no speed"),
+    ):
+        if wrong:
+            raise UsageError(f"{why}; leave one of them out")
     replayed = None if recording is None else _replayable(Path(recording).expanduser(), every_s)
     if driver.current().real_library_loaded():
         raise SimulationError(

@@ -18,11 +18,10 @@ rank above 0 whose sink cannot be opened warns and logs nothing.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import csv
-import http.server
 import math
 import os
+import selectors
 import socket
 import threading
 import time
@@ -42,6 +41,7 @@ from .foreign import SHARED_BY_RANKS
 from .meter import Meter
 
 PREFIX = "gpu_energy/"
+IDLE_S, MOST_CLIENTS = 1.0, 16  # of clients of the metrics that send no request
 HELP = {  # by the names that Prometheus shows
     "gpu_energy_power_w": "Mean power since the value before, W",
     "gpu_energy_energy_j": "Energy since the start, J",
@@ -149,32 +149,53 @@ class PrometheusSink:
 
     def __init__(self, port: int = 9400) -> None:
         self._values: dict[str, float] = {}
-        sink = self
         if port in self._closed:
             self._closed.pop(port).stop()
-
-        class Metrics(http.server.BaseHTTPRequestHandler):
-            timeout = 1.0  # an idle client makes others wait, and no more
-
-            def do_GET(self) -> None:
-                text = sink.text().encode()
-                with contextlib.suppress(OSError):  # the client has gone
-                    self.send_response(200)
-                    self.send_header("Content-Type", "text/plain; version=0.0.4")
-                    self.send_header("Content-Length", str(len(text)))
-                    self.end_headers()
-                    self.wfile.write(text)
-
-            def log_message(self, format: str, *arguments: Any) -> None:
-                """Scrapes are no news."""
-
         try:
-            self._server = http.server.HTTPServer(("127.0.0.1", port), Metrics)
-        except (OSError, OverflowError) as error:
+            if not 0 <= port < 1 << 16:
+                raise OSError("a port is 0 to 65535")
+            self._listener = socket.create_server(("127.0.0.1", port))
+        except OSError as error:
             raise UsageError(f"port {port} cannot be used ({error}); give another: prometheus:9401, or 0 for "
                              "a free one") from error
-        self.port = int(self._server.server_address[1])
-        self._thread = _started(self._server.serve_forever, "workbench-metrics", "no scrape is answered")
+        self.port = int(self._listener.getsockname()[1])
+        self._over = threading.Event()
+        self._thread = _started(self._serve, "workbench-metrics", "no scrape is answered")
+
+    def _serve(self) -> None:
+        """Answer each request when it is complete. A client that sends none is closed after `IDLE_S`, and the
+        oldest of too many immediately: they take no thread, and few file descriptors of the training.
+        """
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            while not self._over.is_set():
+                for key, _ in selector.select(0.2):
+                    try:
+                        if key.data is None:
+                            client, _ = self._listener.accept()
+                            client.settimeout(IDLE_S)
+                            selector.register(client, selectors.EVENT_READ, [time.monotonic(), b""])
+                        elif self._answered(key.fileobj, key.data):
+                            key.data[0] = -math.inf
+                    except OSError:  # the client has gone, or no file descriptor is left
+                        self._over.wait(0.01)
+                clients = [key for key in selector.get_map().values() if key.data]
+                past_s = math.inf if self._over.is_set() else time.monotonic() - IDLE_S
+                for number, key in enumerate(reversed(clients)):
+                    if key.data[0] < past_s or number >= MOST_CLIENTS:
+                        selector.unregister(key.fileobj)
+                        key.fileobj.close()
+
+    def _answered(self, client: Any, data: list[Any]) -> bool:
+        """Whether a client has its answer, or will get none."""
+        new = client.recv(4096)
+        data[1] = data[1][-3:] + new
+        if new and b"\r\n\r\n" not in data[1]:
+            return False
+        body = self.text().encode()
+        client.sendall(b"HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n"
+                       b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        return True
 
     def text(self) -> str:
         """The answer to a scrape: a gauge for each value, whose name may have labels: `power_w{gpu="0"}`.
@@ -202,9 +223,10 @@ class PrometheusSink:
 
     def stop(self) -> None:
         """Answer nothing more, and free the port."""
+        self._over.set()
         if self._thread is not None:
-            self._server.shutdown()
-        self._server.server_close()
+            self._thread.join()
+        self._listener.close()
 
 
 class GpuEnergy:
@@ -373,8 +395,8 @@ def log_to(where: str | Path | Sink, *, every_s: float = 5.0, gpus: Gpus = None)
     Raises:
         UsageError: an unknown place, a library or run that is not there, a port that is taken.
     """
-    if not every_s > 0:
-        raise UsageError(f"every_s={shown(every_s)}: give seconds above 0")
+    if not 0 < every_s < 1e9:
+        raise UsageError(f"every_s={shown(every_s)}: give a finite number of seconds above 0")
     if not isinstance(where, str | Path) and hasattr(where, "write"):
         return EnergyLogger(where, every_s, gpus)
     if log := getattr(where, "log_metrics", None):

@@ -128,6 +128,8 @@ def _of_measurement(measurement: Measurement) -> Any:
 
 
 def _of_text(text: str | Path) -> Any:
+    if text == "":
+        raise UsageError(f"show('') names nothing. {TAKES}")
     path = Path(text)
     if not os.path.exists(path):  # a label may be no path at all
         if isinstance(text, Path) or path.suffix in (".csv", ".parquet", ".txt", ".log"):

@@ -82,7 +82,11 @@ class Tuning(Suggesting):
         return self._begun().view()
 
     def __enter__(self) -> Tuning:
-        return self._begin(own_thread=True)
+        self._begin(own_thread=True)
+        if refused := self._begun().refused:
+            warnings.warn(f"not tuned: {refused}", RuntimeWarning, stacklevel=2)
+        self._warned = bool(refused)
+        return self
 
     def __exit__(self, kind: object, error: BaseException | None, *trace: object) -> None:
         try:
@@ -90,7 +94,7 @@ class Tuning(Suggesting):
         except KeyboardInterrupt:  # it came before the end had begun
             self.end()
             raise
-        if result.state == "refused" and error is None:
+        if result.state == "refused" and error is None and not self._warned:
             warnings.warn(result.text, RuntimeWarning, stacklevel=2)
 
 

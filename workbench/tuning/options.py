@@ -48,6 +48,8 @@ def check_options(
             f"model={model!r} is no model of a GPU; give the path of one, None for the user's own, or False "
             "for none"
         )
+    if isinstance(model, (str, Path)) and not Path(model).expanduser().is_file():
+        raise UsageError(f"model={str(model)!r}: there is no such file; `workbench profile-gpu` makes one")
     if progress is not None and not callable(progress):
         raise UsageError(
             f"progress={progress!r} cannot be called; give a function that returns the number of finished "

@@ -86,6 +86,9 @@ class Tuner:
         else:
             self._holds = [recorder.hold(lambda: ledger.oldest_s), recorder.hold(recorder.clock)]
             _running.append(self)
+            chosen = [each for each in meter.devices if request.uuids is None or each.uuid in request.uuids]
+            if missing := next(filter(None, (each.missing_rights() for each in chosen)), ""):
+                self.refuse(missing)  # before the work begins, not after
         self._view = self._observe()
 
     # what is known from outside

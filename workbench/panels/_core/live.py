@@ -19,6 +19,7 @@ import gzip
 import importlib.metadata
 import importlib.util
 import json
+import logging
 import math
 import re
 import threading
@@ -29,7 +30,7 @@ from typing import Any, ClassVar
 
 import anywidget
 
-from ...errors import WorkbenchError, describe_error
+from ...errors import UsageError, WorkbenchError, checked_value, shown
 from . import theme
 from .jupyter import answer_while_busy, cell_is_running, executed, kernel, unblock
 from .persistent import Bundle, Displayed, DisplayHandle, widget_bundle
@@ -62,6 +63,7 @@ export default {
 """
 
 Content = dict[str, Any]  # of a message
+_logger = logging.getLogger(__name__)
 Message = tuple[Content, list[bytes]]
 
 
@@ -97,6 +99,14 @@ def bokeh_js() -> tuple[str, bytes]:
         raise WorkbenchError("the live view needs bokeh, which is not installed: pip install bokeh")
     path = Path(found.origin).parent / "server" / "static" / "js" / "bokeh.min.js"
     return importlib.metadata.version("bokeh"), gzip.compress(path.read_bytes(), 6)
+
+
+def field(content: Content, name: str, *kinds: str) -> Any:
+    """A field of a browser's message, of one of the kinds of `errors.checked_value`. Raises UsageError."""
+    value = content.get(name)
+    if value is None and "None" not in kinds:
+        raise UsageError(f"the page sent no {name}; reload it")
+    return checked_value(name, value, kinds)
 
 
 class LivePanel(Displayed, anywidget.AnyWidget):
@@ -306,9 +316,10 @@ class LivePanel(Displayed, anywidget.AnyWidget):
         if self._newer is not None:
             self._newer.receive(content)
             return
-        kind = content.get("kind", "") if isinstance(content, dict) else ""
         self._heard_s = time.monotonic()
         with self._report_errors():
+            if not isinstance(content, dict) or not isinstance(kind := content.get("kind"), str):
+                raise UsageError(f"the page sent {shown(content)}, which is no message; reload it")
             if kind == "hello":
                 self._unasked_s = math.inf
                 self._greet(content)
@@ -318,7 +329,7 @@ class LivePanel(Displayed, anywidget.AnyWidget):
                 return
             if kind not in self.keeps_error:
                 self.report_error("")  # of an earlier request
-            self.on_message(kind, content)
+            self.on_message(kind, {**content, "asked": field(content, "asked", "int", "None")})
 
     def _greet(self, content: Content) -> None:
         self.send({"kind": "pong", "n": content.get("n")})
@@ -347,11 +358,15 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     @contextlib.contextmanager
     def _report_errors(self) -> Any:
-        """Show errors of this block under the plot."""
+        """Show errors of this block under the plot. An error of the panel itself is logged."""
         try:
             yield
-        except Exception as error:
-            self.report_error(describe_error(error))
+        except (WorkbenchError, OSError) as error:
+            self.report_error(str(error) if isinstance(error, WorkbenchError) else str(error.strerror))
+        except Exception:
+            _logger.exception("the panel %s failed", type(self).__name__)
+            self.report_error("this failed in the panel itself; the kernel's log has details. Run its cell "
+                              "again")
 
     def report_error(self, problem: str) -> None:
         """Show one sentence under the plot until another, or an empty one, replaces it."""

@@ -72,7 +72,7 @@ def view(
     wanted, difference = chosen or Configuration(), list[str]()
     if chosen is not None and now.setting is not None:
         difference = list(control.difference(now.setting, chosen.setting, device))
-    rights = control.rights(now.setting or wanted.setting, wanted.setting, device, refused=first.refused)
+    rights = first.rights(wanted)
     names = [f"{each.name} ({each.pid})" for each in now.computing]
     more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     after = [followed.text if followed is not None else "", first.not_restored]

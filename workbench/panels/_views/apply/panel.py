@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....device.discovery import Gpus
-from ....errors import UsageError
+from ....errors import UsageError, shown
 from ....experiments.job import RecurringJob
 from ....records import Configuration, Setting
 from ....tuning.manual import ManualControl
-from ..._core.live import Content, LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, field, script
 from ..._core.svg import titled
 from .model import Applier, apply_page, gpu_choices, power
 
@@ -144,23 +144,24 @@ class ApplyPanel(LivePanel):
             self.choose(_chosen(content))
             self.tell()
         elif kind == "gpu":
-            applier.take_gpu(str(content["uuid"]))
+            applier.take_gpu(field(content, "uuid", "str"))
             self.tell()
             self._say({**self.snapshot()[0], "kind": "knobs"})
 
 
 def _chosen(content: Content) -> Configuration:
     """The typed and selected configuration; empty fields leave a setting to the driver."""
-    values: dict[str, float | None] = {}
+    values: dict[str, Any] = {}
     for name in ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz", "batch_size"):
         given = content.get(name)
         try:
             values[name] = None if given in (None, "") else float(given)
-        except (TypeError, ValueError):
-            text = f"{given!r} is not a number; type one, or leave it empty for the driver's default"
-            raise UsageError(text) from None
-    sm, memory, batch = (None if each is None else int(each) for each in list(values.values())[1:])
-    return Configuration(Setting(values["power_limit_w"], sm, memory), batch)
+            if name != "power_limit_w" and values[name] is not None:
+                values[name] = field(values, name, "int")
+        except (TypeError, ValueError, OverflowError):
+            raise UsageError(f"{name}={shown(given)} is not a {'whole ' * (name != 'power_limit_w')}number; "
+                             "type one, or leave it empty for the driver's default") from None
+    return Configuration(Setting(*list(values.values())[:3]), values["batch_size"])
 
 
 apply = ApplyPanel

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ....errors import UsageError
 from ....tuning.results import OBJECTIVES, TuningView
 from ..._core.jupyter import kernel
-from ..._core.live import Content, LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, field, script
 from ..._core.persistent import captioned
 from ..._core.svg import titled
 from .figure import draw
@@ -148,10 +148,10 @@ class ClocksPanel(LivePanel):
                 if isinstance(self.source, LatestTuner):
                     self.source.end()
             elif kind == "objective":
-                self._change(objective=str(content["name"]))
+                self._change(objective=field(content, "name", "str"))
             elif kind == "slowdown":
-                bound = content["percent"]
-                self._change(max_slowdown=None if bound is None else float(bound) / 100)
+                bound = field(content, "percent", "float", "None")
+                self._change(max_slowdown=None if bound is None else bound / 100)
         finally:
             self.tell(asked=content.get("asked"))
 

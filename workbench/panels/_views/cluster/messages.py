@@ -10,7 +10,7 @@ from ....cluster.comparison import PolicyComparison
 from ....cluster.joblogs import WHOLE
 from ....cluster.policies import POLICIES
 from ....cluster.scenario import NEVER_S, SETTINGS, label, takes
-from ....errors import UsageError
+from ....errors import UsageError, shown
 from ....logbook.report import format_duration
 
 PRESETS = {
@@ -121,8 +121,10 @@ def progress(comparison: PolicyComparison) -> dict[str, Any]:
     }
 
 
-def read(sent: dict[str, Any]) -> dict[str, Any]:
-    """Settings as a browser sends them: JSON has no infinite number."""
+def read(sent: Any) -> dict[str, Any]:
+    """Settings as a browser sends them: JSON has no infinite number. Raises UsageError for anything else."""
+    if not isinstance(sent, dict):
+        raise UsageError(f"settings={shown(sent)} are none; give them by name")
     found = dict(sent)
     if found.get("sleep_after_s") == "never":
         found["sleep_after_s"] = NEVER_S

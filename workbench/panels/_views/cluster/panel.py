@@ -22,9 +22,9 @@ from ....cluster.power import NodeType
 from ....cluster.scenario import KINDS, UNITS, Scenario
 from ....cluster.sources import sources
 from ....cluster.views import DISTRIBUTIONS
-from ....errors import SimulationError, UsageError
+from ....errors import SimulationError, UsageError, shown
 from ..._core import theme
-from ..._core.live import Content, LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, field, script
 from ..._core.svg import page
 from . import drill
 from . import messages as messages
@@ -239,21 +239,21 @@ class ClusterPanel(LivePanel):
             raise UsageError("this panel has ended; display a new one")
         try:
             if kind == "set":
-                self.set(**messages.read(content["settings"]))
+                self.set(**messages.read(content.get("settings")))
             elif kind == "run":
                 self.begin()
             elif kind == "cancel":
                 self.cancel()
             elif kind == "each change":
-                self.at_once = bool(content["on"])
+                self.at_once = field(content, "on", "bool")
             elif kind == "open":
-                self.comparison.open(str(content["path"]).strip())
+                self.comparison.open(field(content, "path", "str").strip())
             elif kind == "job":
-                self.job(str(content["policy"]), str(content["name"]).strip())
+                self.job(field(content, "policy", "str"), field(content, "name", "str").strip())
             elif kind == "node":
-                self.node(str(content["policy"]), int(content["name"]))
-            elif kind == "distribution" and content["name"] in DISTRIBUTIONS:
-                self._distribution = content["name"]
+                self.node(field(content, "policy", "str"), field(content, "name", "int"))
+            elif kind == "distribution" and (name := field(content, "name", "str")) in DISTRIBUTIONS:
+                self._distribution = name
                 self._picture_later()
         finally:
             self.tell(asked=content.get("asked"))
@@ -296,6 +296,8 @@ def cluster(
     Raises:
         UsageError: An invalid argument.
     """
+    if len(values) and sweep is None:
+        raise UsageError(f"values={shown(values)} need sweep=, the setting that takes them")
     given = sources(log)
     if isinstance(kind, str):
         if kind not in KINDS:

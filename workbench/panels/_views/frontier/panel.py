@@ -29,7 +29,7 @@ from ....search import tradeoff
 from ....search.tradeoff import FrontierAnalysis, Work
 from ....tariff import NO_TARIFF, Tariff
 from ..._core.jupyter import kernel
-from ..._core.live import Content, LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, field, script
 from ..._core.svg import Picture, titled
 from ..apply.model import Applier, gpu_choices
 from . import model
@@ -356,15 +356,15 @@ class FrontierPanel(LivePanel):
             elif kind == "undo":
                 self.undo()
             elif kind == "gpu":
-                self._do(lambda applier: applier.take_gpu(str(content["uuid"])))
+                self._do(lambda applier: applier.take_gpu(field(content, "uuid", "str")))
             elif kind == "select":
                 self.select(**{name: content.get(name) for name in (*NAMES, "predicted")})
             elif kind == "axes":
-                self.relative, self.whole = bool(content["relative"]), bool(content["whole"])
+                self.relative, self.whole = (field(content, each, "bool") for each in ("relative", "whole"))
                 self._picture_later()
                 self._say_whole()
             elif kind == "export":
-                what = str(content["what"])
+                what = field(content, "what", "str")
                 about = {"what": what, "name": f"frontier.{what}", "view": content.get("view")}
                 self._say({"kind": "file", **about}, [self._exported("svg" if what == "png" else what)])
 

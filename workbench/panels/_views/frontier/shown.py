@@ -13,6 +13,7 @@ from ....measurement import marks
 from ....records import Configuration
 from ....search import tradeoff
 from ....search.tradeoff import Collected, FrontierAnalysis, describe
+from ..._core.live import field
 from . import model
 from .model import ETA, MANUAL, SLOWDOWN, FrontierChoice
 
@@ -226,10 +227,11 @@ class ShownFrontier:
         """Make a browser's choice among the newest points; returns the configuration if it is another."""
         if content.get("version") != self.version:
             return None
-        bound = content.get("slowdown")
-        row = row_of(self.must(), int(content["row"]))
-        max_slowdown = None if bound is None else float(bound) / 100
-        return self.take(FrontierChoice(row, str(content["rule"]), float(content["eta"]), max_slowdown))
+        bound = field(content, "slowdown", "float", "None")
+        row = row_of(self.must(), field(content, "row", "int"))
+        max_slowdown = None if bound is None else bound / 100
+        rule, eta = field(content, "rule", "str"), field(content, "eta", "float")
+        return self.take(FrontierChoice(row, rule, eta, max_slowdown))
 
     def state(self) -> dict[str, Any]:
         """The choice and the state of the controls, as views receive it."""

@@ -13,11 +13,12 @@ import numpy as np
 import polars as pl
 
 from ...._html import table
+from ....errors import UsageError
 from ....logbook.equal_work import describe_comparison
 from ....logbook.report import page
 from ....logbook.run_table import EMPTY, SHOWN, as_text, rows, texts
 from ....logbook.store import Store
-from ..._core.live import Content, LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, field, script
 from ..._core.log_files import log_version, readable_log
 from .svg import comparison_picture, run_picture
 
@@ -95,15 +96,18 @@ class LogPanel(LivePanel):
         }, []
 
     def on_message(self, kind: str, content: Content) -> None:
-        ids = [str(each) for each in content.get("ids", ())]
+        ids = field(content, "ids", "[str]") if kind in ("sparks", "choose", "tag") else ()
+        if unknown := set(ids) - set(readable_log(self.store)["id"]):
+            raise UsageError(f"the log has no run {min(unknown)!r}; reload the page")
         if kind == "sparks":
             self._say({"kind": "sparks", "sparks": {run: sparkline(self.store.trace(run)) for run in ids}})
             return
         if kind == "choose":
-            self.chosen = tuple(ids)
+            self.chosen = ids
         elif kind == "tag":
+            text = field(content, "text", "str")
             for run in ids:
-                self.store.tag(run, str(content["text"]))
+                self.store.tag(run, text)
         self.tell()
 
     # inside

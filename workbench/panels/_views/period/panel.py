@@ -22,7 +22,7 @@ from ....measurement.iterations import detect, from_stored
 from ....periods.segment import SegmentedIterations
 from ....records import DetectedPeriod, Measurement, Periods
 from ..._core import theme
-from ..._core.live import Content, LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, field, script
 from ..._core.svg import titled
 from ..power.series import MOST_ROWS, Series, packed, rows_of, thin
 from ..power.svg import TraceLine, trace_picture
@@ -146,11 +146,11 @@ class PeriodPanel(LivePanel):
     def on_message(self, kind: str, content: Content) -> None:
         with self._lock:
             if kind == "follow":
-                self.choose(int(content["gpu"]))
+                self.choose(field(content, "gpu", "int"))
             elif kind == "level":
-                self.choose_level(str(content["name"]))
+                self.choose_level(field(content, "name", "str"))
             elif kind == "seconds":
-                self.choose_seconds(float(content["seconds"]))
+                self.choose_seconds(field(content, "seconds", "float"))
             else:
                 return
             self.tell()

@@ -25,7 +25,7 @@ from ....logbook.report import format_duration
 from ....measurement.recorder import Hold, Recorder
 from ....measurement.sampler import REST_AFTER_S
 from ..._core import theme
-from ..._core.live import Content, LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, field, script
 from ..._core.persistent import Bundle, answered, captioned
 from ..._core.svg import Picture, titled
 from ..job.figure import draw_lanes
@@ -248,12 +248,13 @@ class PowerView(LivePanel):
                 self._stop()
         elif kind == "follow":
             with self._lock:
-                self._follower.choose(int(content["gpu"]))
+                self._follower.choose(field(content, "gpu", "int"))
         elif kind == "level":
             with self._lock:
-                self._follower.choose_level(str(content["name"]))
+                self._follower.choose_level(field(content, "name", "str"))
         elif kind == "limit" and self._set_power_limit is not None:
-            self._change_limit(self._set_power_limit, content["uuids"], float(content["watts"]))
+            self._change_limit(self._set_power_limit, field(content, "uuids", "[str]"),
+                               field(content, "watts", "float"))
 
     # inside
 

@@ -24,7 +24,7 @@ from ....experiments.history.study import JobStudy
 from ....experiments.job import RecurringJob
 from ....search.batch_size.history import Space
 from ....search.objective import Objective
-from ..._core.live import Content, LivePanel, Message, script
+from ..._core.live import Content, LivePanel, Message, field, script
 from ..._core.svg import titled
 from .figure import draw
 from .model import RecurringView, view
@@ -137,9 +137,9 @@ class RecurringPanel(LivePanel):
     def on_message(self, kind: str, content: Content) -> None:
         with self._lock:
             if kind == "eta":
-                self.set_eta(float(content["eta"]), asked=content.get("asked"))
+                self.set_eta(field(content, "eta", "float"), asked=content.get("asked"))
             elif kind == "run":
-                self._begin(int(content.get("count", 1)))
+                self._begin(field(content, "count", "int"))
             elif kind == "stop":
                 self.stop()
                 self.tell()
