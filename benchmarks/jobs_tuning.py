@@ -46,10 +46,10 @@ def run_job(
 ) -> dict[str, Any]:
     """Mean time and energy of an iteration, of the whole job and of its last quarter."""
     import workbench
+    from notebooks.data_parallel import DataParallelJob
     from workbench.jobs.waiting import waiting
     from workbench.measurement import session as sessions
     from workbench.simulation import machine as machines
-    from workbench.simulation.ranks import DataParallelJob
     from workbench.tuning import balance
     from workbench.tuning.state_machine import Tuner
 

@@ -33,9 +33,9 @@ import polars as pl
 
 from benchmarks.common import arguments, finish, table
 from benchmarks.fixtures.nodes import exact_traces
+from notebooks.data_parallel import DataParallelJob
 from workbench.jobs.waiting import waiting
 from workbench.simulation.machine import simulate
-from workbench.simulation.ranks import DataParallelJob
 from workbench.trace import SCHEMA
 
 Array = np.ndarray[Any, Any]

@@ -61,7 +61,7 @@ RECURRING = """
 %load_ext workbench
 import tempfile, workbench
 from pathlib import Path
-from workbench.simulation.learning import Accuracy, shorter
+from notebooks.learning import Accuracy, shorter
 from workbench.simulation.training import TrainingJob
 session = workbench.simulate("V100", stepped=True)
 workload = shorter("cifar100", 6_400)

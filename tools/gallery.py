@@ -81,7 +81,7 @@ def frontier() -> Any:
 
 def recurring() -> Any:
     import workbench
-    from workbench.simulation.learning import Accuracy, shorter
+    from notebooks.learning import Accuracy, shorter
     from workbench.simulation.training import TrainingJob
 
     workbench.simulate("V100", stepped=True)

@@ -569,7 +569,7 @@ def _notebooks(arguments: Namespace) -> int:
     arguments.directory.mkdir(parents=True, exist_ok=True)
     copied: list[str] = []
     kept: list[str] = []
-    for path in sorted([*source.glob("*.ipynb"), *source.glob("data/*")]):
+    for path in sorted([*source.glob("*.ipynb"), *source.glob("*.py"), *source.glob("data/*")]):
         target = arguments.directory / path.relative_to(source)
         target.parent.mkdir(exist_ok=True)
         if target.exists():

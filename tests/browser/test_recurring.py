@@ -37,7 +37,7 @@ import tempfile, time, workbench
 from pathlib import Path
 from workbench.experiments.job import RecurringJob
 from workbench.search.objective import ZeusCost
-from workbench.simulation.learning import Accuracy, shorter
+from notebooks.learning import Accuracy, shorter
 from workbench.simulation.training import TrainingJob
 session = workbench.simulate("V100", stepped=True)
 workload = shorter("cifar100", 6_400)

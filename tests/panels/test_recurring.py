@@ -16,6 +16,7 @@ import optuna
 import pytest
 
 import workbench.panels
+from notebooks.learning import Accuracy, shorter
 from tests.panels.listening import Browser, ask, bundle, later
 from workbench.device.discovery import devices
 from workbench.errors import UsageError
@@ -31,7 +32,6 @@ from workbench.panels._views.recurring.model import amount, unit_of, view
 from workbench.panels._views.recurring.panel import RecurringPanel, recurring
 from workbench.search.batch_size.history import Space
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Time, ZeusCost
-from workbench.simulation.learning import Accuracy, shorter
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 

@@ -7,8 +7,8 @@ import statistics
 
 import pytest
 
+from notebooks.learning import SCATTER, Accuracy, epochs_to_target, shorter
 from workbench.errors import UsageError
-from workbench.simulation.learning import SCATTER, Accuracy, epochs_to_target, shorter
 
 
 def epochs(batch_size: int, seed: int, target: float = 0.6) -> int:

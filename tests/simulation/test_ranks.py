@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from notebooks.data_parallel import DataParallelJob, Exchange
 from workbench.errors import SimulationError, UnknownGpu, UsageError
 from workbench.simulation import catalogue, ranks
 from workbench.simulation.machine import Machine
 from workbench.simulation.physics import Load, operate
-from workbench.simulation.ranks import DataParallelJob, Exchange
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import workbench
+from notebooks.data_parallel import DataParallelJob
 from workbench.jobs.records import GpuWait, JobWaiting
 from workbench.measurement import session as sessions
 from workbench.simulation import machine as machines
-from workbench.simulation.ranks import DataParallelJob
 from workbench.tuning import balance
 from workbench.tuning.balance import reduced_clocks
 from workbench.tuning.state_machine import Tuner

@@ -7,9 +7,7 @@
     nvml_library   the replacement of `pynvml.nvmlLib`
     machine        make, attach, step, hurt, remove; replay: a recording of a real driver in its place
     training       jobs that keep a simulated GPU busy; lane: one GPU of a job
-    ranks          data-parallel jobs whose GPUs wait for each other
     tenants        jobs that share a GPU, of any process (standard library only)
     activity       memory activity in a phase, the only modelled performance counter
     graded         loads of graded intensity for `workbench profile-gpu`
-    learning       accuracy over epochs, for trainings that have a target
 """

@@ -1,6 +1,6 @@
 """Data-parallel training on simulated GPUs that exchange their gradients in every iteration.
 
-    machine = simulate("8xH100", stepped=True)
+    machine = workbench.simulate("8xH100", stepped=True)
     job = DataParallelJob("squad", gpu=range(8), straggler=(3, 1.2), iterations=50)
     job.run()
     job.exchanges[10].wait_s                     # true waiting time of each GPU in iteration 10
@@ -24,12 +24,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ..errors import UsageError
-from .catalogue import Workload, WorkloadPhase
-from .lane import Lane
-from .physics import Load, operate
-from .tenants import Planned
-from .training import GAP_JITTER, ITERATION_JITTER, TrainingJob, _varied
+from workbench.errors import UsageError
+from workbench.simulation.catalogue import Workload, WorkloadPhase
+from workbench.simulation.lane import Lane
+from workbench.simulation.physics import Load, operate
+from workbench.simulation.tenants import Planned
+from workbench.simulation.training import GAP_JITTER, ITERATION_JITTER, TrainingJob, _varied
 
 Row = tuple[float, float, WorkloadPhase]
 # Dynamic power while a NCCL kernel polls for the others, as a share of the power between static power and

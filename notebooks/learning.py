@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from ..errors import UsageError
-from .catalogue import Workload
-from .training import named
+from workbench.errors import UsageError
+from workbench.simulation.catalogue import Workload
+from workbench.simulation.training import named
 
 BEST_EPOCHS = 8.0
 CRITICAL, NOISY = 512.0, 128.0  # batch sizes
