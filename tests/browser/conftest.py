@@ -35,17 +35,19 @@ def notebook(
         return Notebook(lab, page, name, cells)
 
     yield make
-    if not request.node.stash.get(PASSED, False):
-        page.screenshot(path=str(Path(lab.directory) / f"{name}.png"))
-    lab.stop_kernels()
+    try:
+        if request.node.stash.get(FAILED, False):
+            page.screenshot(path=str(Path(lab.directory) / f"{name}.png"))
+    finally:
+        lab.stop_kernels()
 
 
-PASSED = pytest.StashKey[bool]()
+FAILED = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.when == "call":
-        item.stash[PASSED] = report.passed
+        item.stash[FAILED] = report.failed
     return report

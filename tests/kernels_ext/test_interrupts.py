@@ -27,7 +27,7 @@ from workbench.measurement import session
 from workbench.simulation.machine import Machine
 from workbench.tuning import state_machine
 
-TRIALS = 40  # of each cell
+TRIALS = (10, pytest.param(40, marks=pytest.mark.slow))  # per cell
 OURS = tuple(str(Path(str(each.__file__)).parent) for each in (kernels_ext, workbench))
 QUICK = "--tune -q --no-settle --no-live --no-period"
 CELLS = {
@@ -101,14 +101,15 @@ def left(found: workbench.Setting) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a generator's end
+@pytest.mark.parametrize("trials", TRIALS)
 @pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
 def test_an_interrupt_at_any_moment_leaves_nothing_and_the_next_cell_is_measured(
-    cell: str, interrupter: Interrupter, capsys: pytest.CaptureFixture[str]
+    cell: str, trials: int, interrupter: Interrupter, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng, found = random.Random(11), open_device(0).setting()
     interrupter.run(cell, [])
     lines = interrupter.run(cell, [])
-    for trial in range(TRIALS):
+    for trial in range(trials):
         first = rng.randrange(lines)
         at = [first, *(first + rng.choice((1, 10, 100, 1000)) for _ in range(rng.randrange(3)))]
         interrupter.run(cell, at)
