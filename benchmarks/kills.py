@@ -341,7 +341,7 @@ for line in sys.stdin:
         )
 
     def settings(self, fault: str = "") -> list[float]:
-        """What is set; `fault` begins before: seconds and a rule of the stand-in."""
+        """The active settings; `fault` begins before that: seconds and a rule of the stand-in."""
         assert self._looker.stdin is not None
         assert self._looker.stdout is not None
         self._looker.stdin.write(f"{fault}\n")

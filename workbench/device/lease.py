@@ -317,7 +317,7 @@ def change(device: Device, setting: Setting, *, force: bool = False) -> Setting:
 
 def restore(device: Device) -> str:
     """Restore the setting before the first `change` and release the GPU, if this process holds it; returns a
-    message if a knob is not restored. What could not be restored is kept in the journal, with a warning.
+    message if a knob is not restored. That knob stays in the journal, and a warning names it.
     """
     with _guard:
         holding = _held.get(device.uuid)
@@ -541,7 +541,7 @@ def _release(holding: _Holding, sentence: str = "") -> None:
 
 
 def warn(sentence: str) -> None:
-    """A warning each time, whatever was shown before; it never ends the program."""
+    """A warning each time, also of the same words; it never ends the program."""
     try:
         warnings.warn_explicit(sentence, RuntimeWarning, "workbench", 1)
     except RuntimeWarning as raised:  # the person makes errors of warnings

@@ -1,6 +1,6 @@
 """Restore a GPU from its journal; settings of other programs are left alone.
 
-What was not read back as restored stays in the journal. Standard library only, but for the driver's door.
+A change that was not read back as restored stays in the journal. Standard library only, but for the driver's door.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def _watts(value: float | None) -> str:
 
 
 def left_alone(now_w: float | None, before_w: float | None) -> str:
-    """Sentence on a limit that is not what it was before; empty where it is, or one of them is not known."""
+    """Sentence on a limit that differs from the one before; empty where it does not, or one is not known."""
     if now_w is None or before_w is None or abs(now_w - before_w) <= SAME_W:
         return ""
     return (f"left alone at {now_w:g} W: another program has set it meanwhile, or the driver was reloaded "
