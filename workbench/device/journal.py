@@ -130,8 +130,8 @@ class Journal:
 
     @property
     def writer_runs(self) -> bool:
-        """Whether its writer still runs. In another PID namespace, and without a /proc in which a zombie differs
-        from a living process, the lock in the same home shows it.
+        """Whether its writer still runs. In another PID namespace, and without a /proc in which a zombie
+        differs from a living process, the lock in the same home shows it.
         """
         if fcntl is None or (self.in_this_namespace and _processes.sees_its_own()):
             return _processes.runs(self.pid, self.started)

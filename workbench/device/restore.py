@@ -1,6 +1,7 @@
 """Restore a GPU from its journal; settings of other programs are left alone.
 
-A change that was not read back as restored stays in the journal. Standard library only, but for the driver's door.
+A change that was not read back as restored stays in the journal. Standard library only, but for the
+driver's door.
 """
 
 from __future__ import annotations
