@@ -224,8 +224,6 @@ SURROUNDINGS = (
     Surrounding("modules named like Python's, /tmp and watchdog", ("kernel", "watchdog"), at_once=True,
                 within=_OWN_TMP, next_within=_OWN_TMP, own_modules=True),
 )
-
-
 _ALL = ("kernel", "watchdog", "sampler")
 STOPS_AND_DISKS = (
     Surrounding("stopped, then killed", stopped=True),
@@ -264,7 +262,6 @@ class Outcome:
     disturbed: bool = False
     stored: int = 0
     lost: int = 0
-
     watchdog_failed: bool = False  # it was spared, and did not restore
     home_gone: bool = False  # and the journal in it
     hidden: bool = False  # from the next start; a start after it has restored
@@ -341,7 +338,7 @@ for line in sys.stdin:
         )
 
     def settings(self, fault: str = "") -> list[float]:
-        """What is set; `fault` begins before: seconds and a rule of the stand-in."""
+        """The active settings; `fault` begins before that: seconds and a rule of the stand-in."""
         assert self._looker.stdin is not None
         assert self._looker.stdout is not None
         self._looker.stdin.write(f"{fault}\n")
@@ -440,8 +437,8 @@ class Trial:
     def _fail(self) -> None:
         """Have the driver fail from now on, for a while."""
         if self.surrounding.faults and isinstance(self.machine, StandInMachine):
-            rng = self.rng
-            rule = {"func": rng.choice(CALLS), "code": rng.choice(CODES), "p": rng.choice((0.3, 1))}
+            func, code, p = (self.rng.choice(each) for each in (CALLS, CODES, (0.3, 1)))
+            rule = {"func": func, "code": code, "p": p}
             self.outcome.fault = f"{self.rng.uniform(0.1, 2.0):.2f} {json.dumps(rule)}"
             self.machine.settings(self.outcome.fault)
 
@@ -473,8 +470,7 @@ class Trial:
         self._started[role].wait(SLOW_S)
         lines = self._lines(role)
         if not outcome.hidden:
-            said = json.loads(lines[0]) if lines else []
-            outcome.said = [sentence for sentence in said if _ABOUT_SETTINGS.search(sentence)]
+            outcome.said = [*filter(_ABOUT_SETTINGS.search, json.loads(lines[0]) if lines else [])]
         outcome.journal_lost |= self.surrounding.faults and self._is_lost()
         if self._wait(self._back, WATCHDOG_S, partial(self._gone, "watchdog")):
             outcome.restored_by = "next start"

@@ -254,6 +254,8 @@ def end(process: subprocess.Popen[bytes], *, wait_s: float, message: bytes = b""
         if kill:
             process.kill()
             process.wait()
+        else:  # Python warns of a child that nobody waits for, at any later moment
+            threading.Thread(target=process.wait, daemon=True).start()
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
@@ -271,7 +273,7 @@ def heard(parent: int, timeout_s: float) -> bytes | None:
     it or ended.
 
     The input alone does not show it: a process that the parent has forked may hold its other end. Nor does
-    the parent's number, where nobody waits for it. What it has sent until its end is read first.
+    the parent's number, where nobody waits for it. Messages from before its end are returned first.
     """
     ended = os.getppid() != parent
     if not select.select([0], [], [], 0.0 if ended else timeout_s)[0]:

@@ -29,7 +29,7 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kills, "WORK", kills.WORK.replace(restores, "if False:"))
 
 
-EVERY = kills.SURROUNDINGS + kills.STOPS_AND_DISKS + kills.OF_THE_STAND_IN
+EVERY = kills.SURROUNDINGS + kills.STOPS_AND_DISKS + kills.OF_THE_STAND_IN + kills.FAULTS
 STAND_IN = os.environ.get("WORKBENCH_TEST_DRIVER")
 
 
@@ -96,10 +96,10 @@ def test_neither_a_full_disk_nor_a_read_only_home_keeps_a_gpu_changed(disk: str)
 
 
 @pytest.mark.skipif(not STAND_IN, reason="WORKBENCH_TEST_DRIVER names no stand-in driver")
-@pytest.mark.parametrize("name", [each.name for each in kills.OF_THE_STAND_IN])
+@pytest.mark.parametrize("name", [each.name for each in kills.OF_THE_STAND_IN + kills.FAULTS])
 def test_a_start_restores_or_reports_with_another_driver(name: str) -> None:
     outcome = kills.trial(7, 0, permitted(name), library=Path(str(STAND_IN)).resolve())
-    assert (outcome.ended_early, outcome.silent) == ("", False)
+    assert (outcome.ended_early, outcome.silent, outcome.journal_lost) == ("", False, False)
     assert outcome.restored_by
     assert not outcome.hidden or outcome.said
 
@@ -118,13 +118,7 @@ def test_a_figure_of_no_trials_is_none() -> None:
 def test_every_surrounding_has_a_name_of_its_own_and_every_kill_a_target() -> None:
     every = EVERY
     assert len({each.name for each in every}) == len(every)
-    assert {role for each in every for role in each.kills} <= {
-        "kernel",
-        "group",
-        "watchdog",
-        "sampler",
-        "second",
-        "cgroup",
-    }
+    roles = {"kernel", "group", "watchdog", "sampler", "second", "cgroup"}
+    assert {role for each in every for role in each.kills} <= roles
     assert len(set(kills.MODULES)) == 30
     assert all(each.with_signal != signal.SIGINT for each in every)

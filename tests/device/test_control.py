@@ -300,7 +300,7 @@ def test_a_journal_that_cannot_be_read_is_kept_and_reported_until_a_person_acts(
         with pytest.warns(RuntimeWarning, match=f"{device.uuid}.*damaged"), lease.applied(device, Setting(150.0)):
             pass
         assert limit_w(machine) == 250.0
-    assert journals() == [f"{device.uuid}.1.damaged", f"{device.uuid}.damaged"]
+    assert [re.sub("[.][0-9]+", "", name) for name in journals()] == [f"{device.uuid}.damaged"] * 2
     assert {(_paths.journals() / name).read_text() for name in journals()} == {text}
     assert len(restore.recover()) == len(restore.recover(dry_run=True)) == 2
     assert restore.to_default(device).settled

@@ -98,7 +98,7 @@ class Ending:
 
 
 class Starting:
-    """What a process that is gone has left, and the next start finds."""
+    """The changes of a process that is gone, which the next start finds."""
 
     def begin(self) -> None:
         device = open_device()
@@ -201,7 +201,7 @@ def test_a_warning_that_is_made_an_error_does_not_end_the_program(
     assert settings(machine) == AS_FOUND
 
 
-def test_what_a_living_process_could_not_restore_others_may(machine: Machine, alone: None) -> None:
+def test_another_process_may_restore_the_failed_restore_of_a_living_one(machine: Machine, alone: None) -> None:
     with pytest.warns(RuntimeWarning), workbench.gpu_settings(power_limit_w=200.0):
         machine.state.set_header("unprivileged", 1)
     assert len(restore.recover(dry_run=True)) == 1

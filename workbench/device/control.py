@@ -297,7 +297,7 @@ class Control:
                 left = self._back()
             else:
                 now, wanted = self.device.setting(), last.before
-                if left := _left_alone(now.power_limit_w, last.after.power_limit_w):
+                if left := left_alone(now.power_limit_w, last.after.power_limit_w):
                     wanted = replace(wanted, power_limit_w=now.power_limit_w)
                 self._to(wanted, now)
             self.not_restored = left
@@ -370,7 +370,7 @@ class Control:
             # A run's own lock, which we had given back to the driver.
             lease.change(self.device, Setting(**lost))
         try:
-            return left or _left_alone(self.device.setting().power_limit_w, first.power_limit_w)
+            return left or left_alone(self.device.setting().power_limit_w, first.power_limit_w)
         except DeviceError as error:
             return f"nothing that was set from here is left; the active setting cannot be read: {error}"
 
@@ -417,13 +417,6 @@ def _steps(now: Setting, wanted: Setting) -> tuple[Setting, tuple[str, ...]]:
     knobs = changed(now, wanted)
     freed = tuple(knob for knob in knobs if knob in CLOCKS and getattr(wanted, knob) is None)
     return Setting(**{knob: getattr(wanted, knob) for knob in knobs}), freed
-
-
-def _left_alone(now_w: float | None, before_w: float | None) -> str:
-    """Sentence on a limit that is not what it was before; empty where it is, or one of them is not known."""
-    if now_w is None or before_w is None or abs(now_w - before_w) <= SAME_W:
-        return ""
-    return left_alone(now_w, before_w)
 
 
 def as_configuration(wanted: Configuration | Setting) -> Configuration:

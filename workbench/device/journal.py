@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import math
 import os
 import re
 import socket
@@ -22,7 +21,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 try:
@@ -88,18 +87,13 @@ class Journal:
 
     def note(self, setting: Setting) -> None:
         """Write down the next setting."""
-        before = self.touched, self.limits_w
-        self.touched = [knob for knob in KNOBS if getattr(setting, knob) is not None or knob in self.touched]
-        try:
-            if setting.power_limit_w is not None:
-                limit_w = float(setting.power_limit_w)  # JSON does not take NumPy's
-                if math.isfinite(limit_w):  # the device refuses others
-                    earlier = [each for each in self.limits_w if each != limit_w]
-                    self.limits_w = [*earlier[-99:], limit_w]
-            self.write()
-        except BaseException:
-            self.touched, self.limits_w = before
-            raise
+        touched = [knob for knob in KNOBS if getattr(setting, knob) is not None or knob in self.touched]
+        limits_w = self.limits_w
+        if setting.power_limit_w is not None:
+            limit_w = float(setting.power_limit_w)  # JSON does not take NumPy's
+            limits_w = [*[each for each in limits_w if each != limit_w][-99:], limit_w]
+        replace(self, touched=touched, limits_w=limits_w).write()
+        self.touched, self.limits_w = touched, limits_w
 
     def forget(self, knobs: Iterable[str]) -> None:
         """Knobs are as they were: the file goes with the last one, unless another process has written it."""
@@ -136,8 +130,8 @@ class Journal:
 
     @property
     def writer_runs(self) -> bool:
-        """Whether its writer still runs. In another PID namespace, and without a /proc that tells a zombie
-        from a living process, the lock in the same home shows it.
+        """Whether its writer still runs. In another PID namespace, and without a /proc in which a zombie
+        differs from a living process, the lock in the same home shows it.
         """
         if fcntl is None or (self.in_this_namespace and _processes.sees_its_own()):
             return _processes.runs(self.pid, self.started)
@@ -192,16 +186,13 @@ def load(path: Path) -> Journal | None:
 
 def unusable() -> dict[Path, str]:
     """Journals that cannot be followed, each with a sentence: they are kept until a person removes them."""
-    directory = _paths.journals()
-    found = sorted((*directory.glob("*.damaged"), *directory.glob("*.json")))
+    found = sorted(_paths.journals().glob("[!.]*.[dj]*"))  # .json and .damaged
     return {path: _describe_unusable(path) for path in found if load(path) is None}
 
 
 def set_aside(path: Path) -> str:
     """Keep a journal that cannot be followed, under a name that no change needs; returns a sentence on it."""
-    number, kept = 1, path.with_suffix(".damaged")
-    while kept.exists():
-        number, kept = number + 1, path.with_suffix(f".{number}.damaged")
+    kept = path.with_suffix(f".{time.time_ns()}.damaged")
     with contextlib.suppress(OSError):  # of a directory that may not be written to: no journal can be, either
         path.rename(kept)
     return _describe_unusable(kept)

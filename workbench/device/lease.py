@@ -54,7 +54,6 @@ class _Holding:
     journal: Journal
     lock: Any
     found: Setting
-    note: str = ""  # on what an earlier holder had left
     changes: list[Change] = field(default_factory=list)  # made in it and not taken back, oldest first
     lent: bool = False  # to a child process, which may change it meanwhile
 
@@ -93,7 +92,7 @@ class Lease:
             self.release()
             raise
         for problem in problems:  # of a block inside another one, which restores the rest
-            _warn(f"{problem}. The block around this one restores the GPU at its end")
+            warn(f"{problem}. The block around this one restores the GPU at its end")
 
     @property
     def holds(self) -> bool:
@@ -294,7 +293,7 @@ def change(device: Device, setting: Setting, *, force: bool = False) -> Setting:
             _note(journal, setting)  # before the change: a kill in between must not lose the way back
         except BaseException:  # a full disk: nothing was changed yet
             if fresh:
-                _release(holding, holding.note)
+                _release(holding)
             raise
         try:
             written = device.write(setting)
@@ -318,15 +317,14 @@ def change(device: Device, setting: Setting, *, force: bool = False) -> Setting:
 
 def restore(device: Device) -> str:
     """Restore the setting before the first `change` and release the GPU, if this process holds it; returns a
-    message if a knob is not restored. What could not be restored is kept in the journal, with a warning.
+    message if a knob is not restored. That knob stays in the journal, and a warning names it.
     """
     with _guard:
         holding = _held.get(device.uuid)
         if holding is None:
             return ""
         # What is lent is restored already, and another process changes it.
-        left = "" if holding.lent else put_back(lambda: holding.device, holding.journal)
-        sentence = "; ".join(filter(None, [holding.note, left]))
+        sentence = "" if holding.lent else put_back(lambda: holding.device, holding.journal)
         _release(holding, sentence)
         return sentence
 
@@ -470,7 +468,7 @@ def _hold(device: Device) -> _Holding:
         raise DeviceHeld(f"{device.name} is being changed by {holder(device.uuid) or 'another process'}; "
                          "wait until it has finished, or stop it there")
     try:
-        stale, note = _take_up(device)
+        stale = _take_up(device)
         watchdog.start()
         simulated = os.environ.get("WORKBENCH_SIMULATED_GPUS", "") if device.simulated else ""
         found = device.setting()
@@ -482,7 +480,7 @@ def _hold(device: Device) -> _Holding:
             journal.touched = stale.touched
             if "power_limit_w" in stale.touched:
                 journal.before_w, journal.limits_w = stale.before_w, stale.limits_w
-        holding = _Holding(device, journal, lock, found, note)
+        holding = _Holding(device, journal, lock, found)
     except BaseException:
         lock.close()
         raise
@@ -490,26 +488,27 @@ def _hold(device: Device) -> _Holding:
     return holding
 
 
-def _take_up(device: Device) -> tuple[Journal | None, str]:
-    """Restore what an earlier holder of a GPU has left; returns its journal where that cannot be done now, or
-    a sentence where something is left for good.
-    """
+def _take_up(device: Device) -> Journal | None:
+    """Restore what an earlier holder of a GPU has left; returns its journal where that cannot be done now."""
     path = _paths.journals() / _paths.named(device.uuid, ".json")
     stale, mine = journals.load(path), _owed.get(device.uuid)
     if stale is None and mine is not None:  # its file is gone
         stale = mine.journal
     elif path.exists() and (stale is None or not stale.of_this_host or not _paths.is_ours(path)):
-        return None, journals.set_aside(path)
+        warn(journals.set_aside(path))
+        return None
     if stale is None or stale.of_an_earlier_boot:
-        return None, ""
+        return None
     if stale.pid != os.getpid() and stale.writer_runs:
         raise DeviceHeld(f"{device.name} is being changed by process {stale.pid}, whose locks are "
                          f"elsewhere; wait until it has finished, or stop it there ({stale.path})")
     sentence = put_back(lambda: device, stale)
     if stale.touched:
-        return stale, ""
+        return stale
     stale.path.unlink(missing_ok=True)
-    return None, sentence
+    if sentence:
+        warn(sentence)
+    return None
 
 
 def _note(journal: Journal, setting: Setting) -> None:
@@ -538,11 +537,11 @@ def _release(holding: _Holding, sentence: str = "") -> None:
     if not _held and not _owed:  # what is owed the watchdog tries again when this process has ended
         watchdog.stop()
     if sentence and not known:
-        _warn(sentence)
+        warn(sentence)
 
 
-def _warn(sentence: str) -> None:
-    """A warning each time, whatever was shown before; it never ends the program."""
+def warn(sentence: str) -> None:
+    """A warning each time, also of the same words; it never ends the program."""
     try:
         warnings.warn_explicit(sentence, RuntimeWarning, "workbench", 1)
     except RuntimeWarning as raised:  # the person makes errors of warnings

@@ -1,6 +1,7 @@
 """Restore a GPU from its journal; settings of other programs are left alone.
 
-What was not read back as restored stays in the journal. Standard library only, but for the driver's door.
+A change that was not read back as restored stays in the journal. Standard library only, but for the
+driver's door.
 """
 
 from __future__ import annotations
@@ -90,11 +91,11 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
     """
     try:
         limit_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
-        limit = f"power limit {_watts(limit_w)}, default {_watts(default_w)}"
-        if why := driver.read_only():
-            return RestoreOutcome(f"{device.name}: {limit}; {why}", settled=False)
-        if dry_run:
-            return RestoreOutcome(f"{device.name}: {limit}; its clocks would be unlocked")
+        why = driver.read_only("sm_clock_mhz")
+        found = f"{device.name}: power limit {_watts(limit_w)}, default {_watts(default_w)}"
+        found += f"; {why}" if why else ""
+        if dry_run or driver.read_only():
+            return RestoreOutcome(found, settled=dry_run)
         lock = journals.lock(device.uuid, device.name, device.node)
         if lock is None:
             holder = journals.holder(device.uuid) or "this process"
@@ -114,9 +115,7 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
                         path.unlink()
         finally:
             lock.close()
-        why = driver.read_only("sm_clock_mhz")
-        return RestoreOutcome(f"{device.name}: put to the driver's defaults ({limit} before)"
-                              + (f"; {why}" if why else ""))
+        return RestoreOutcome(f"{found}: put to the driver's defaults")
     except DeviceError as error:
         return RestoreOutcome(f"{device.name}: {error}", settled=False)
 
@@ -157,8 +156,6 @@ def _restore_from(path: Path, journal: Journal, *, others: bool, handed_over: bo
 
 
 def _recover(path: Path, journal: Journal, *, keep: bool) -> list[str]:
-    from ..simulation.nvml_library import attach
-
     if journal.simulated:
         here = os.environ.get("WORKBENCH_SIMULATED_GPUS", "")
         if not Path(journal.simulated).exists():
@@ -167,7 +164,6 @@ def _recover(path: Path, journal: Journal, *, keep: bool) -> list[str]:
             return []
         if here != journal.simulated:
             return []  # not this process's machine
-        attach()
     what = "power limit" if journal.touched == ["power_limit_w"] else "setting"
     sentence = put_back(lambda: driver.current().open_uuid(journal.uuid), journal)
     if journal.touched:
@@ -246,7 +242,9 @@ def _watts(value: float | None) -> str:
     return "unknown" if value is None else f"{value:g} W"
 
 
-def left_alone(now_w: float, before_w: float) -> str:
-    """Sentence on a limit that differs from the earlier one."""
+def left_alone(now_w: float | None, before_w: float | None) -> str:
+    """Sentence on a limit that differs from the one before; empty where it does not, or one is not known."""
+    if now_w is None or before_w is None or abs(now_w - before_w) <= SAME_W:
+        return ""
     return (f"left alone at {now_w:g} W: another program has set it meanwhile, or the driver was reloaded "
             f"(it was {before_w:g} W before)")

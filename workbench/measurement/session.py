@@ -15,7 +15,7 @@ from .. import _html
 from ..device import driver, selection
 from ..device.discovery import Gpus, devices, why_no_gpu
 from ..device.gpu import OpenGpu
-from ..device.lease import Lease, owes, restore_all
+from ..device.lease import Lease, owes, restore_all, warn
 from ..device.restore import not_default, recover
 from ..errors import (
     DeviceError,
@@ -138,6 +138,9 @@ class Session:
     def _make(self) -> Meter:
         with contextlib.suppress(WorkbenchError, OSError):
             self.messages += recover()
+            for message in self.messages:
+                if not message.endswith("is restored"):  # in a script nobody shows messages
+                    warn(message)
         found = self._own(devices()) if self.gpus is None else devices(self.gpus)
         of_a_job = found and selection.local_rank(os.environ) is not None
         for device in found:
