@@ -178,7 +178,7 @@ class Running:
 
     def _measure(self, window: Window, outcome: str) -> Measurement:
         settle = self._options.settle and outcome != "interrupted"
-        measured = self._meter.measure(window, settle=settle, outcome=outcome)
+        measured: Measurement = self._meter.measure(window, settle=settle, outcome=outcome)
         uuids, why = self._uuids, self._meter.why
         if uuids is not None:
             return replace(measured, gpus=tuple(gpu for gpu in measured.gpus if gpu.uuid in uuids))

@@ -2,7 +2,7 @@
 
 A block that is measured again and again is in the log once per second, and less often after its first hundred
 runs; each stored run has the number of skipped runs before it. Results are measured as they are written. Of
-those that wait, `most` are kept in memory: the next one waits for the log, unless the log does not respond.
+those that wait, `most` are kept in memory: the next one waits for the log, while something is written.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ class LogQueue:
     """Runs what writes to the log, one after another, in a daemon thread that lives while there is some."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, *, forked: bool = False, most: int = 64
+        self, clock: Callable[[], float] = time.monotonic, *, forked: bool = False, most: float = 64
     ) -> None:
         self._clock, self._unended, self._most = clock, forked, most
         self._waiting: deque[Callable[[], object]] = deque()
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)  # another write, or who writes
         self._put = self._done = 0
-        self._stuck = -1  # `_done` when the log did not respond
         self._pid = os.getpid()
         self._writing: set[threading.Thread] = set()
         self._thread: threading.Thread | None = None
@@ -67,7 +66,8 @@ class LogQueue:
             if here in self._writing:
                 return
             if self._thread is not None:
-                self._make_room()
+                if not self._wait(lambda: len(self._waiting) <= self._most or not self._writing, READ_S):
+                    self._most = math.inf  # a log that does not respond stops no training
                 return
             thread = threading.Thread(target=self._run, name="log", daemon=True)
             self._thread = thread
@@ -93,8 +93,9 @@ class LogQueue:
     def end(self) -> None:
         """Wait at the end of the process; a warning where results are not in the log then."""
         self.flush(FLUSH_S)
-        if self._waiting and os.getpid() == self._pid:
-            _warn(len(self._waiting))
+        if (count := len(self._waiting)) and os.getpid() == self._pid:
+            warnings.warn(f"{count} measurements are not in the log: nothing could be written for {FLUSH_S:g} s. "
+                          "Check the disk of the log", RuntimeWarning, stacklevel=2)
 
     def _wait(self, over: Callable[[], bool], timeout_s: float) -> bool:
         """Wait as long as something is written every `timeout_s`; whether `over` is so then."""
@@ -104,15 +105,6 @@ class LogQueue:
                 return False
         return True
 
-    def _make_room(self) -> None:
-        timeout_s = 0.0 if self._stuck == self._done else READ_S
-        if self._wait(lambda: len(self._waiting) <= self._most or not self._writing, timeout_s):
-            return
-        first, self._stuck = self._stuck != self._done, self._done
-        self._waiting.pop()
-        self._put -= 1
-        if first:
-            _warn(1)
 
     def _run(self) -> None:
         here = threading.current_thread()
@@ -143,11 +135,6 @@ class LogQueue:
         if self._thread is thread:
             self._thread = None
         self._ended.notify_all()
-
-
-def _warn(count: int) -> None:
-    warnings.warn(f"{count} or more measurements are not in the log: nothing could be written for {FLUSH_S:g} "
-                  "s or more. Check the disk of the log", RuntimeWarning, stacklevel=2)
 
 
 _writer = LogQueue()

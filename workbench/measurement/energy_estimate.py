@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..records import Edge, Window
+from ..records import Window
 from . import sensor_updates
 from .sampled_counter import missed_variance
 from .sensor_updates import UNIFORM, EnergyParts, Floats, Rows, SensorUpdates, half_widths
@@ -95,10 +95,8 @@ class EnergyTimeline:
         self._opened = window.opened[number] if self._window is not None and window is not None else None
         self._closed = window.closed[number] if self._window is not None and window is not None else None
         self._mended, self.breaks = _mended(rows, highest_w, self._update_s)
-        if self.breaks:
-            self._opened, self._closed = (
-                each and _mended_edge(each, rows, self._mended) for each in (self._opened, self._closed)
-            )
+        if self.breaks:  # the readings at the edges are of the counter as it was
+            self._window = self._opened = self._closed = None
         most_w = float(limits.max()) if len(limits) else most_w
         self._most_w, self._part_time, self._power_window_s = most_w, part_time, power_window_s or 0.0
         self._updates = sensor_updates.as_updates(
@@ -222,22 +220,17 @@ class EnergyTimeline:
 
     def _by_readings(self, moments: Floats) -> EnergyParts | None:
         """Straight lines between readings of the counter, for a sampling that could not follow its refreshes;
-        nothing is known beyond them, and where the counter goes back.
+        nothing is known beyond them.
         """
         at_s, joules = _counter_readings(self._mended)
         if len(at_s) < 2:
             return None
         gains, spans = np.diff(joules), np.diff(at_s)
-        lost = (gains < 0) | (spans > max(sensor_updates.LATE_S, 3.0 * float(np.median(spans))))
-        curve_j = np.append(0.0, np.cumsum(np.maximum(gains, 0.0)))
-        unknown_s = np.append(0.0, np.cumsum(np.where(gains < 0, spans, 0.0)))
+        lost = spans > max(sensor_updates.LATE_S, 3.0 * float(np.median(spans)))
         gap = np.clip(np.searchsorted(at_s, moments) - 1, 0, len(gains) - 1)
         unknown = lost[gap] | (moments < at_s[0]) | (moments > at_s[-1])
         half_j = np.where(unknown, np.inf, UNIFORM * gains[gap])
-        back = np.diff(np.interp(moments, at_s, unknown_s)) > 0
-        return EnergyParts(
-            np.diff(np.interp(moments, at_s, curve_j)), np.where(back, np.inf, half_widths(half_j))
-        )
+        return EnergyParts(np.diff(np.interp(moments, at_s, joules)), half_widths(half_j))
 
     def _by_power(self, moments: Floats) -> EnergyParts:
         """Trapezoids between power readings, for a sensor without a counter whose refreshes are not known (it
@@ -274,7 +267,8 @@ def _mended(rows: Rows, most_w: float, update_s: float) -> tuple[Rows, list[Brea
     back = rises_j < 0.0
     # Nor does the first rise after it tell anything: it may have begun from nothing at any moment.
     wrong = np.flatnonzero(back | np.append(False, back[:-1])[: len(new)] | jumps)
-    between_s = 1.1 * (rows["tick_s"][known[new]] - rows["tick_s"][known[new - 1]])  # refreshes that are known
+    # With the moments of refreshes, where they are known.
+    between_s = 1.1 * (rows["tick_s"][known[new]] - rows["tick_s"][known[new - 1]])
     spans_s = np.where(between_s > 0.0, np.minimum(between_s, spans_s), spans_s)
     offsets_j, breaks = np.zeros(len(known)), []
     for place in wrong.tolist():
@@ -288,17 +282,6 @@ def _mended(rows: Rows, most_w: float, update_s: float) -> tuple[Rows, list[Brea
         rows = rows.copy()
         rows["energy_j"][known] += offsets_j
     return rows, breaks
-
-
-def _mended_edge(edge: Edge, rows: Rows, mended: Rows) -> Edge:
-    """A reading at an edge of a window in terms of the mended rows around it; NaN where no row is near."""
-    known = np.isfinite(rows["energy_j"])
-    place = int(np.searchsorted(rows["time_s"][known], edge.time_s))
-    near = slice(max(place - 1, 0), place + 1)
-    before_j, after_j = rows["energy_j"][known][near], mended["energy_j"][known][near]
-    shown_j = edge.energy_j + after_j - before_j
-    off_j = np.abs(shown_j - np.clip(shown_j, after_j.min(initial=math.inf), after_j.max(initial=-math.inf)))
-    return edge._replace(energy_j=float(shown_j[np.argmin(off_j)]) if len(off_j) else math.nan)
 
 
 def _power_readings(rows: Rows) -> tuple[Floats, Floats]:

@@ -264,7 +264,7 @@ class Meter:
         return tuple(describe_waste(waste_of_run(measurement, traces)[0], measurement))
 
     def traces(self, window: Window) -> dict[str, pl.DataFrame]:
-        """The traces (`trace.SCHEMA`) of a closed window and of the half second around it, by UUID, in seconds
+        """The traces (`trace.SCHEMA`) of a closed window and of half a second around it, by UUID, in seconds
         since its start; taken once, after the window is measured and its iterations are counted.
         """
         from .iterations import trace_of

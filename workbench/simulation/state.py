@@ -262,8 +262,8 @@ class MachineState:
     def now_s(self) -> float:
         """The machine's time: seconds since it was started."""
         if self._map.closed:
-            raise MachineGone("the simulated GPUs were replaced or removed meanwhile, so this energy is unknown; "
-                              "call simulate() before a measurement begins, in a cell of its own")
+            raise MachineGone("the simulated GPUs were replaced or removed meanwhile, so this energy is "
+                              "unknown; call simulate() before a measurement begins, in a cell of its own")
         stepped, _, scale, origin_s, stepped_now_s = struct.unpack_from("<IIddd", self._map, 16)
         return float(stepped_now_s if stepped else (time.monotonic() - origin_s) * scale)
 

@@ -159,9 +159,9 @@ class TuningResult(HtmlFacts):
         if self.settled_iterations is not None and self.source != "rate":
             settled += f" / {self.settled_iterations} iterations"
         if self.setting is not None:
-            later = self.held_since_s is not None and self.held_since_s > self.settled_s
-            found_s = f", the last one after {format_duration(self.held_since_s)}" if later else ""
-            settled += f"{found_s}: {self.setting}"
+            last_s = self.held_since_s or self.settled_s
+            later = f", the last one after {format_duration(last_s)}" * (last_s > self.settled_s)
+            settled += f"{later}: {self.setting}"
         settled += f"; tuning took {format_duration(self.spent_s)} in all"
         if self.retuned:
             settled += f"; the job changed {'once' if self.retuned == 1 else f'{self.retuned} times'}"

@@ -144,7 +144,8 @@ class Tuner:
             known |= {"gpu": device.name, "uuid": device.uuid, "index": device.index,
                       "simulated": bool(device.simulated)}
         if job is not None:
-            belief, choice = job.belief, job.choice
+            belief = job.belief
+            choice: Choice | None = job.choice
             if isinstance(self.phase, (Watching, Interrupted, Finished)):
                 choice = belief.about(log.held) if log.held in belief.space.settings else None
             known |= {"choice": choice, "current": belief.named(job.gpus.current),
