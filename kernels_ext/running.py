@@ -107,8 +107,8 @@ class Running:
             self._clocks = self._magics.started_view(lambda: ClocksPanel(tuner, live=True))
 
     def close(self, outcome: str, rerun: Callable[[], Callable[[], bool] | None]) -> None:
-        """End ("ok", "error" or "interrupted"), store and show. With `--repeat`, `rerun` gives what runs the
-        code again and returns whether it succeeded; None for code that cannot run again.
+        """End ("ok", "error" or "interrupted"), store and show. `rerun` makes the function for `--repeat`: it
+        runs the code again and returns whether the run succeeded. None if the code cannot run again.
         """
         remarks: list[str] = []
         with self.noting_interrupts():
