@@ -47,7 +47,6 @@ class Running:
         self._sync = magics.sync if options.sync is None else options.sync
         self._quiet = bool(magics.quiet if options.quiet is None else options.quiet)
         self._find_periods = options.period if options.period is not None or magics.period else False
-        self._hold: Any = None  # of the trace, until it was stored
         self._tuning: TunerThread | None = None
         self._tuned = False  # whether a tuner may have changed settings
 
@@ -65,8 +64,6 @@ class Running:
             self._meter = self._session.meter  # a new one if this line was the first to name a simulated GPU
             live = magics.live if options.live is None else options.live
             live = live and self._cell and not self._quiet and magics.has_front_end
-            if self._meter.recorder is not None:
-                self._hold = self._meter.recorder.hold(self._meter.clock())
             if options.tune:  # the saving comes before the power
                 self._begin_tuning(options.tune, live)
             if self._meter.recorder is not None and live:
@@ -106,8 +103,8 @@ class Running:
             self._clocks = self._magics.started_view(lambda: ClocksPanel(tuner, live=True))
 
     def close(self, outcome: str, rerun: Callable[[], Callable[[], bool] | None]) -> None:
-        """End ("ok", "error" or "interrupted"), store and show. With `--repeat`, `rerun` gives what runs the
-        code again and returns whether it succeeded; None for code that cannot run again.
+        """End ("ok", "error" or "interrupted"), store and show. `rerun` makes the function for `--repeat`: it
+        runs the code again and returns whether the run succeeded. None if the code cannot run again.
         """
         remarks: list[str] = []
         with self.noting_interrupts():

@@ -326,8 +326,6 @@ def _run(arguments: Namespace) -> int:
     meter = mine.meter if arguments.gpus else mine.meter_or_clock()
     _note(*mine.messages)
     with _Forwarded() as signals, contextlib.ExitStack() as restored:  # until the measurement is stored
-        # the trace of a run of many hours
-        hold = meter.recorder.hold(meter.clock()) if meter.recorder is not None else None
         label = encodable(arguments.label or _label(command))
         tuning = None
         if options is not None:
@@ -373,7 +371,6 @@ def _run(arguments: Namespace) -> int:
         except BaseException as error:
             with contextlib.suppress(OSError):
                 _note(f"the measurement was lost: {describe_error(error)}")
-        del hold
     return 128 - status if status < 0 else status
 
 

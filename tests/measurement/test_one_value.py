@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -17,11 +17,12 @@ from workbench.simulation.training import TrainingJob
 
 
 @pytest.fixture
-def machine(simulated: Callable[..., Machine]) -> Machine:
+def machine(simulated: Callable[..., Machine]) -> Iterator[Machine]:
     made = simulated("A100", stepped=True)
-    sessions.current()
+    _ = sessions.current().meter
     made.step(3.0)
-    return made
+    yield made
+    sessions.current().close()
 
 
 @pytest.mark.parametrize("marked", [True, False])

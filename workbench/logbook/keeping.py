@@ -94,8 +94,8 @@ class LogQueue:
         """Wait at the end of the process; a warning where results are not in the log then."""
         self.flush(FLUSH_S)
         if (count := len(self._waiting)) and os.getpid() == self._pid:
-            warnings.warn(f"{count} measurements are not in the log: nothing could be written for {FLUSH_S:g} s. "
-                          "Check the disk of the log", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{count} measurements are not in the log: nothing could be written for "
+                          f"{FLUSH_S:g} s. Check the disk of the log", RuntimeWarning, stacklevel=2)
 
     def _wait(self, over: Callable[[], bool], timeout_s: float) -> bool:
         """Wait as long as something is written every `timeout_s`; whether `over` is so then."""

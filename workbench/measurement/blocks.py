@@ -63,11 +63,8 @@ class BlockResult(Suggesting):
         self._found: SegmentedIterations | None = None
         self._measurement: Measurement | None = None
         self._measuring = threading.Lock()
-        self.opened = opened = self.attempt(lambda: meter.open(label))
+        self.opened = self.attempt(lambda: meter.open(label))
         self.closed: Window | None = None
-        self._hold = None  # of the trace, as long as it may be asked for
-        if (recorder := meter.recorder) is not None and opened is not None:
-            self._hold = self.attempt(lambda: recorder.hold(opened.start_s, awake=False))
 
     def __enter__(self) -> BlockResult:
         return self
@@ -209,7 +206,7 @@ class BlockResult(Suggesting):
 
 class TrackedLoop(Iterable[T]):
     """An iterable whose iterations are windows, cut out of the trace afterwards; `measurement` is the loop's.
-    Where it is looped several times, `iterations` has those of all loops, and `measurement` the mean of a loop.
+    Where it is looped several times, `iterations` has all iterations and `measurement` is the mean of a loop.
 
     A window reaches from the moment its item is asked for to the moment the next one is, so that waiting for
     data counts; it is the GPU's time, not that of the host that has queued the work.
@@ -249,13 +246,15 @@ class TrackedLoop(Iterable[T]):
             whole.keep_later("loop")
 
     def __repr__(self) -> str:
-        running = self._loops and self._loops[-1][0]._time_s is None
-        return "a loop that is running or has not begun" if running or not self._loops else line(self.measurement)
+        return line(self.measurement) if self._ended else "a loop that is running, or has not begun"
 
     def _repr_html_(self) -> str | None:
-        if not self._loops or self._loops[-1][0]._time_s is None:
-            return None
-        return page(self.measurement) + _html.facts("", {"iterations": self.iterations})
+        facts = {"iterations": self.iterations} if self._ended else {}
+        return page(self.measurement) + _html.facts("", facts) if facts else None
+
+    @property
+    def _ended(self) -> bool:
+        return bool(self._loops) and self._loops[-1][0]._time_s is not None
 
     @property
     def measurement(self) -> Measurement:

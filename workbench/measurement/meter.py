@@ -42,8 +42,8 @@ BEFORE_S, AFTER_S = 30.0, 1.0  # of the trace around a window that its edges are
 
 
 class _Running:
-    """What a meter keeps of a window as long as the window exists: its marks until it is closed, and since
-    when samples are needed until it is measured (`Hold`).
+    """What a meter keeps of a window as long as the window exists: its samples, and its marks until it is
+    closed.
     """
 
     def __init__(self, start_s: float, notebook: marks.MarkRecorder, recorder: Recorder | None) -> None:
@@ -182,8 +182,6 @@ class Meter:
         window_timelines = [self.timeline(number, window.start_s, window.end_s, window) for number in numbers]
         self._measured = (window, window_timelines)
         gpus = tuple(self._gpu(number, window, window_timelines[number]) for number in numbers)
-        if isinstance(window.key, _Running) and not window.key.open:
-            window.key.hold = None
         seconds = window.end_s - window.start_s
         started = time.time() - seconds if window.opened_unix_s is None else window.opened_unix_s
         return Measurement(

@@ -147,10 +147,10 @@ class Tuner:
             known |= {"gpu": device.name, "uuid": device.uuid, "index": device.index,
                       "simulated": bool(device.simulated)}
         if job is not None:
-            belief = job.belief
-            choice: Choice | None = job.choice
-            if isinstance(self.phase, (Watching, Interrupted, Finished)):
-                choice = belief.about(log.held) if log.held in belief.space.settings else None
+            belief, held = job.belief, log.held
+            if not isinstance(self.phase, (Watching, Interrupted, Finished)):
+                held = job.choice.setting
+            choice = belief.about(held) if held is not None and held in belief.space.settings else None
             known |= {"choice": choice, "current": belief.named(job.gpus.current),
                       "belief": belief.frame if belief.search.measured_rows else None}
         if book.accounts:
