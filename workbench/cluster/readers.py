@@ -166,7 +166,8 @@ def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
     submit_s = moments(frame["Submit"])[0] / 1e6  # "Unknown" and "None" are null
     return _whole(frame.select(
         job_id="JobID", user=_text(frame, "User"), submit_s=submit_s,
-        duration_s=pl.when(~running).then(seconds), num_gpus=pl.coalesce(plain, typed).fill_null(0), gpu_type=kind,
+        duration_s=pl.when(~running).then(seconds), num_gpus=pl.coalesce(plain, typed).fill_null(0),
+        gpu_type=kind,
     ))
 
 

@@ -46,10 +46,13 @@ def number(name: str, quantity: str = "other", factor: pl.Expr | float = 1.0) ->
         quantity: Key of `UNITS`. Of "other", an unknown unit does not count.
         factor: For numbers without a unit.
     """
-    parts = pl.col(name).str.extract_groups(r"^([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ%]*)$").struct
+    parts = pl.col(name).str.extract_groups(
+        r"^([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ%]*)$").struct
     unit = parts.field("2")
-    scale = pl.when(unit == "").then(factor).otherwise(unit.replace_strict(UNITS[quantity], default=None))
-    return parts.field("1").cast(pl.Float64, strict=False) * (scale.fill_null(factor) if quantity == "other" else scale)
+    scale = unit.replace_strict(UNITS[quantity], default=None)
+    plain = pl.lit(True) if quantity == "other" else unit == ""
+    return parts.field("1").cast(pl.Float64, strict=False) * pl.when(plain).then(
+        scale.fill_null(factor)).otherwise(scale)
 
 
 def unix_s(time_us: int | None, civil: bool) -> float | None:
@@ -73,7 +76,8 @@ def energy_of(trace: pl.DataFrame) -> dict[str, Any]:
 
     From the energy counter if it moves, else from power by trapezoids. Rows may be averages or moments: the
     interval holds the scatter of moments and, at the ends, half a pace of the spread in power. A gap is
-    not in the energy, give or take a pace; one of whole half hours is a clock that was set forward by a pace less.
+    not in the energy, give or take a pace. Whole half hours and a pace are one step of a clock that was set
+    forward.
     """
     row: dict[str, Any] = {"scope": "GPU", "note": "", "time_s": 0.0, "energy_j": None}
     counted, powered = (trace.select("time_s", name).drop_nulls().sort("time_s").to_numpy().T
@@ -107,10 +111,15 @@ def energy_of(trace: pl.DataFrame) -> dict[str, Any]:
                             0.5 * pace_s * (high_w - low_w))
     if gap.any():
         after_s = format_duration(float(times[:-1][gap][0] - times[0]))
-        note += (f"not recorded and not in the energy: {format_duration(float(steps[gap].sum()))} in {gap.sum()} "
-                 f"gap{'s' * int(gap.sum() > 1)}, after {after_s} (a pause, or a clock that was set forward)")
+        note += (f"not recorded and not in the energy: {format_duration(float(steps[gap].sum()))} in "
+                 f"{_several(gap.sum(), 'gap')}, after {after_s} (a pause, or a clock that was set forward)")
     half_j += 1.1 * float(joints_j.sum())
-    return row | {"energy_j": total_j, "low_j": max(total_j - half_j, 0.0), "high_j": total_j + half_j, "note": note}
+    low_j = max(total_j - half_j, 0.0)
+    return row | {"energy_j": total_j, "low_j": low_j, "high_j": total_j + half_j, "note": note}
+
+
+def _several(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def whole_zones(step_s: float, pace_s: float) -> bool:
@@ -158,9 +167,9 @@ def _counter_steps(times: Any, joules: Any, most_w: float) -> tuple[Any, Any, fl
         near = [rates_w[other] for other in (at - 1, at + 1) if 0 <= other < len(sound) and sound[other]]
         steps_j[at] = float(np.mean(near or [0.0])) * (times[at + 1] - times[at])
     if left_out:
-        note = f"{left_out} impossible readings of the energy counter were left out; "
+        note = f"left out: {_several(left_out, 'impossible reading')} of the energy counter; "
     if broken:
-        note += f"the counter went back or jumped {len(broken)} times: the energy of that time is an estimate; "
+        note += f"the energy is an estimate where the counter went back or jumped, {len(broken)} times; "
     return times, steps_j, float(steps_j[broken].sum()), note
 
 
@@ -189,8 +198,8 @@ def _zeus(table: pl.DataFrame) -> pl.DataFrame:
     gpus = [name for name in table.columns if name.endswith("_energy")]
     rows = table.unpivot(gpus, index=windows).cast(pl.String).drop_nulls("value").unique(maintain_order=True)
     return rows.select(
-        label="window_name", gpu=pl.col("variable").str.extract(r"(\d+)"), id="start_time", moment="start_time",
-        time_s=number("elapsed_time"), before_s=0.0, scope=pl.lit("GPU"), energy_j=number("value", "j"),
+        label="window_name", gpu=pl.col("variable").str.extract(r"(\d+)"), id="start_time",
+        moment="start_time", time_s=number("elapsed_time"), before_s=0.0, scope=pl.lit("GPU"), energy_j=number("value", "j"),
         most_w=MOST_W, note=pl.lit(""))
 
 
@@ -238,8 +247,9 @@ def energies_in(table: pl.DataFrame, name: str) -> tuple[str, pl.DataFrame] | No
         absent = [names.replace("|", " or ") for names in needed.split()
                   if not set(names.split("|")) & set(table.columns)]
         if absent:
-            raise UsageError(f"{name} is a table of {program} without {listed(absent)}; it has "
-                             f"{listed(table.drop(PART, strict=False).columns)}. Written by: {how}")
+            known = table.drop(PART, strict=False).columns
+            raise UsageError(f"{name} is a table of {program} without {listed(absent)}; it has {listed(known)}. "
+                             f"Written by: {how}")
         for names in [*needed.split(), *optional.split()]:
             first, *_ = known = names.split("|")
             have = [each for each in known if each in table.columns]

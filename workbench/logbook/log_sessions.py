@@ -43,13 +43,15 @@ def streams(rows: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
                 twice, piece = twice + piece.height - new.height, new
         if not piece.height:
             continue
-        place = next((number for number, each in enumerate(found) if not _crowded(each, piece, pace_us)), None)
+        fits = (number for number, each in enumerate(found) if not _crowded(each, piece, pace_us))
+        place = next(fits, None)
         if place is None and found and same_head:
             ahead_us = found[-1]["time_us"][-1] - piece["time_us"][0] + round(pace_us)
-            if whole_zones(ahead_us / 1e6, pace_us / 1e6) or piece["time_us"][0] > found[-1]["time_us"][0]:
+            back_s, starts = ahead_us / 1e6, [each["time_us"][0] for each in (found[-1], piece)]
+            if whole_zones(back_s, pace_us / 1e6) or starts[0] < starts[1]:
                 piece, place = piece.with_columns(pl.col("time_us") + ahead_us), len(found) - 1
                 back_us += ahead_us
-                notes[-1] += f"the clock was set back by {format_duration(ahead_us / 1e6)} and later rows moved; "
+                notes[-1] += f"the clock was set back by {format_duration(back_s)} and later rows moved; "
         if place is None:
             found.append(_in_order(piece))
             notes.append("other rows have the same times: another host or process; " * bool(notes))
