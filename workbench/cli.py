@@ -39,7 +39,7 @@ from .errors import (
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 # Characters of our texts, and what a terminal without them shows
-SPELLED = dict(zip("±×−–·→…°µ⚠", "+-,x,-,-,-,->,...,deg ,u,!".split(","), strict=True))
+SPELLED = dict(zip("±×−–·→…°µ⚠", ["+-", "x", "-", "-", "-", "->", "...", "deg ", "u", "!"], strict=True))
 
 if TYPE_CHECKING:
     from .records import Measurement

@@ -28,7 +28,7 @@ ENERGIES = pl.Schema({
 UNITS = {
     quantity: {unit: float(factor) for unit, factor in map(str.split, units.split(","))}
     for quantity, units in {
-        "w": "W 1,w 1,watt 1,watts 1,Watts 1,mW 1e-3,mw 1e-3,kW 1e3,kw 1e3",
+        "w": "W 1,w 1,watt 1,watts 1,Watts 1,mW 1e-3,mw 1e-3,milliwatts 1e-3,kW 1e3,kw 1e3,kilowatts 1e3",
         "j": "J 1,j 1,uJ 1e-6,mJ 1e-3,mj 1e-3,kJ 1e3,MJ 1e6,mWh 3.6,Wh 3600,kWh 3.6e6",
         "Slurm": "K 1e3,M 1e6,G 1e9,T 1e12", "other": "% 0.01,GHz 1e3",
     }.items()
@@ -86,7 +86,7 @@ def energy_of(trace: pl.DataFrame) -> dict[str, Any]:
     most_w = float(max(watts, default=0.0))
     by_counter = len(counted[0]) > 1 and (np.ptp(counted[1]) > 0 or len(watts) < 2)
     if by_counter:
-        times, joules, half_j, note = _counter_steps(*counted, min(4 * most_w or MOST_W, MOST_W))
+        times, joules, half_j, note = _counter_steps(counted, min(4 * most_w or MOST_W, MOST_W))
     elif len(watts) > 1:
         times, half_j, note = powered[0], 0.0, ""
         joules = (watts[1:] + watts[:-1]) / 2 * np.diff(times)
@@ -133,13 +133,14 @@ def _gaps(steps: Any, factor: float) -> Any:
     return steps > factor * np.maximum(np.quantile(steps, 0.75, method="lower"), around)
 
 
-def _counter_steps(times: Any, joules: Any, most_w: float) -> tuple[Any, Any, float, str]:
+def _counter_steps(readings: Any, most_w: float) -> tuple[Any, Any, float, str]:
     """Times and steps of an energy counter, what is not known of the steps, and a note.
 
     A reading below the one before, or more than `most_w` above it, is left out if the counter goes on
     without it. Else the counter started again or jumped: the energy of that step is that of the steps around
     it, or none, or twice as much.
     """
+    times, joules = readings
     steps_j = np.diff(joules)
     rates_w = steps_j / np.diff(times)
     if joules[0] == 0 and len(rates_w) > 2 and rates_w[0] > 1.2 * rates_w[1:].max():
@@ -199,15 +200,16 @@ def _zeus(table: pl.DataFrame) -> pl.DataFrame:
     rows = table.unpivot(gpus, index=windows).cast(pl.String).drop_nulls("value").unique(maintain_order=True)
     return rows.select(
         label="window_name", gpu=pl.col("variable").str.extract(r"(\d+)"), id="start_time",
-        moment="start_time", time_s=number("elapsed_time"), before_s=0.0, scope=pl.lit("GPU"), energy_j=number("value", "j"),
-        most_w=MOST_W, note=pl.lit(""))
+        moment="start_time", time_s=number("elapsed_time"), before_s=0.0, scope=pl.lit("GPU"),
+        energy_j=number("value", "j"), most_w=MOST_W, note=pl.lit(""))
 
 
 def _slurm(table: pl.DataFrame) -> pl.DataFrame:
     """Energy of whole nodes. Steps are parts of their job and are left out."""
     joules = number("ConsumedEnergyRaw", "Slurm")
     jobs = table.filter(~pl.col("JobID").str.contains(".", literal=True), joules.is_not_null())
-    parts = pl.col("ElapsedRaw").str.extract_groups(r"^(?:([0-9]+)-)?(?:([0-9]+):)?(?:([0-9]+):)?([0-9]+)(?:\.\d+)?$").struct
+    parts = pl.col("ElapsedRaw").str.extract_groups(
+        r"^(?:([0-9]+)-)?(?:([0-9]+):)?(?:([0-9]+):)?([0-9]+)(?:\.\d+)?$").struct
     seconds = pl.sum_horizontal(parts.field(str(place)).cast(pl.Float64) * unit_s
                                 for place, unit_s in ((1, 86400), (2, 3600), (3, 60), (4, 1)))
     nodes, gpus = (pl.col("AllocTRES").str.extract(rf"(?:^|,){name}=([0-9]+)").cast(pl.Float64)
@@ -248,8 +250,8 @@ def energies_in(table: pl.DataFrame, name: str) -> tuple[str, pl.DataFrame] | No
                   if not set(names.split("|")) & set(table.columns)]
         if absent:
             known = table.drop(PART, strict=False).columns
-            raise UsageError(f"{name} is a table of {program} without {listed(absent)}; it has {listed(known)}. "
-                             f"Written by: {how}")
+            raise UsageError(f"{name} is a table of {program} without {listed(absent)}; it has "
+                             f"{listed(known)}. Written by: {how}")
         for names in [*needed.split(), *optional.split()]:
             first, *_ = known = names.split("|")
             have = [each for each in known if each in table.columns]
@@ -265,10 +267,12 @@ def _with_interval(rows: pl.DataFrame) -> pl.DataFrame:
     joules, time_s = pl.col("energy_j"), pl.col("time_s")
     rows = rows.with_columns(pl.when(time_s.is_finite() & (time_s >= 0)).then(time_s))
     none = (joules == 0) & ((pl.col("scope") == "node") | (time_s >= 1))
-    wrong = (joules < 0) | ~joules.is_finite() | (joules > pl.col("most_w") * pl.max_horizontal(time_s, COUNTER_S)) | none
+    most_j = pl.col("most_w") * pl.max_horizontal(time_s, COUNTER_S)
+    wrong = none | ~joules.is_between(0, most_j)
     rows = rows.with_columns(
         energy_j=pl.when(~wrong).then(joules),
-        note=pl.when(wrong).then(pl.format("{} J in {} s cannot be true", joules, time_s.fill_null(0))).otherwise("note"))
+        note=pl.when(wrong).then(
+            pl.format("{} J in {} s cannot be true", joules, time_s.fill_null(0))).otherwise("note"))
     power_w = joules / time_s
     highest_w = power_w.filter(joules > 0).max().over("gpu").fill_null(1e3)
     half = COUNTER_S * pl.when(scope="GPU").then(pl.when(time_s < 1).then(highest_w).otherwise(power_w))

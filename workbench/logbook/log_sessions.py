@@ -18,8 +18,8 @@ from .quantities import format_duration
 def streams(rows: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
     """The rows of each source with one clock, in the order of time, and a note.
 
-    Rows that are there twice, below another head, count once. A clock that was set back goes on from where it was. Rows of the
-    same time below another head come from another source.
+    Rows that are there twice, below another head, count once. A clock that was set back goes on from where
+    it was. Rows of the same time below another head come from another source.
 
     Args:
         rows: In the order of the file, with "time_us", "piece" (grows where time goes back) and `PART`.
@@ -69,10 +69,11 @@ def _in_order(rows: pl.DataFrame) -> pl.DataFrame:
 def _crowded(one: pl.DataFrame, other: pl.DataFrame, pace_us: float) -> bool:
     """Whether two pieces have more rows in their common time than one source writes."""
     times = [each["time_us"] for each in (one, other)]
-    start_us, end_us = max(each[0] for each in times), min(each[-1] for each in times)
+    start_us: int = max(each[0] for each in times)
+    end_us: int = min(each[-1] for each in times)
     if start_us > end_us:
         return False
-    count = sum(each.is_between(start_us, end_us).sum() for each in times)
+    count = sum(len(each.filter(each.is_between(start_us, end_us))) for each in times)
     return count > 1.5 * ((end_us - start_us) / pace_us + 1)
 
 

@@ -46,13 +46,16 @@ COMPACT_AT = 400
 MOST_TAG = 200  # bytes
 MOST_JOBS = 64  # whose observations are read, the newest
 
-_hints = cache(get_type_hints)
+@cache
+def _hints(record: Any) -> dict[str, Any]:
+    """Annotations of a record's fields."""
+    return get_type_hints(record)
 
 
 def _kind(annotation: Any) -> Any:
     """The type in Polars of a record, or of a field with this annotation."""
     if is_dataclass(annotation):
-        return pl.Struct({name: _kind(each) for name, each in _hints(annotation).items()})
+        return pl.Struct({name: _kind(each) for name, each in _hints(annotation).items()})  # type: ignore[arg-type]
     if get_origin(annotation) is tuple:
         return pl.List(_kind(get_args(annotation)[0]))
     kinds = {bool: pl.Boolean, int: pl.Int64, float: pl.Float64, str: pl.String}
@@ -129,8 +132,9 @@ def _record(annotation: Any, value: Any) -> Any:
     if get_origin(annotation) is tuple:
         return tuple(_record(get_args(annotation)[0], each) for each in value or () if each is not None)
     if is_dataclass(annotation):
+        known = _hints(annotation).items()  # type: ignore[arg-type]
         return annotation(**{name: _record(each, value[name])  # type: ignore[operator]
-                             for name, each in _hints(annotation).items() if name in (value or ())})
+                             for name, each in known if name in (value or ())})
     record = next(filter(is_dataclass, get_args(annotation)), None)
     return value if record is None or value is None else _record(record, value)
 
