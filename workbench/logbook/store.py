@@ -55,7 +55,8 @@ def _hints(record: Any) -> dict[str, Any]:
 def _kind(annotation: Any) -> Any:
     """The type in Polars of a record, or of a field with this annotation."""
     if is_dataclass(annotation):
-        return pl.Struct({name: _kind(each) for name, each in _hints(annotation).items()})  # type: ignore[arg-type]
+        known = _hints(annotation).items()  # type: ignore[arg-type]
+        return pl.Struct({name: _kind(each) for name, each in known})
     if get_origin(annotation) is tuple:
         return pl.List(_kind(get_args(annotation)[0]))
     kinds = {bool: pl.Boolean, int: pl.Int64, float: pl.Float64, str: pl.String}
