@@ -4,13 +4,13 @@
 
 | written by | file |
 |---|---|
-| the workbench | a stored trace, or CSV with its columns (`time_s`, `power_w`, `energy_j`; `gpu`); `log_to` |
+| the workbench | a stored trace, or CSV with its columns (`time_s`, `power_w`, `energy_j`, `gpu`), or of `log_to` |
 | nvidia-smi | the CSV of `nvidia-smi --query-gpu=timestamp,index,power.draw --format=csv -lms 100` |
 | DCGM | `dcgmi dmon -e 155,156,203,204 -d 100`; a CSV of DCGM fields, wide or with `metric` and `value` |
 | dcgm-exporter | its text, one scrape after another |
 | Prometheus | the JSON of `/api/v1/query_range` (DCGM's names, or `nvidia_smi_...`) |
 | nvitop | CSV of `ResourceMetricCollector` |
-| W&B | `run-*.wandb` of an offline run; CSV or JSON of `run.history(stream="events")`; CSV of a panel |
+| W&B | `run-*.wandb` of an offline run, CSV or JSON of `run.history(stream="events")`, CSV of a panel |
 | MLflow | the folder of a run in a file store, or a CSV of `key, value, timestamp` |
 | TensorBoard | event files with scalars such as `gpu_0/power_w` |
 | codecarbon | `emissions.csv` |
@@ -129,7 +129,7 @@ class EnergyLog(dict[str, pl.DataFrame]):
         energies: Frame of `ENERGIES`: a row for each GPU and session of a trace, or for each window or job of
             a log of energies. The interval holds what the sampling leaves open, not the card's calibration
             (5 %).
-        notes: What could not be read, a sentence each.
+        notes: Sentences on rows that could not be read.
     """
 
     def __init__(
@@ -158,7 +158,8 @@ def read_log(path: str | Path, *, every_s: float | None = None) -> EnergyLog:
         every_s: How often it was written, where its rows have no times (`dcgmi dmon`, an exporter's scrapes).
 
     Raises:
-        UsageError: no known format, or no times or power in it; says what it is, and what is missing.
+        UsageError: no known format, or no times or power in it. The message names the kind of the file and
+            the missing columns.
     """
     given = Path(path).expanduser()
     table, unread = table_of(given)
@@ -195,8 +196,8 @@ def read_log(path: str | Path, *, every_s: float | None = None) -> EnergyLog:
 @checked
 def import_log(path: str | Path, label: str = "", *, every_s: float | None = None) -> list[Measurement]:
     """Put a log of another tool into the log of this user: each session of traces as one measurement of all
-    its GPUs, energies as one for each window or job. What is imported again adds nothing; a job, run or
-    session that has grown since replaces its earlier entry.
+    its GPUs, energies as one for each window or job. A second import adds nothing. A job, run or session
+    that has grown replaces its earlier entry.
 
     Args:
         path: The file, or the folder of an MLflow run.
