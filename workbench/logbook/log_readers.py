@@ -4,7 +4,7 @@
 
 | written by | file |
 |---|---|
-| the workbench | a stored trace, or CSV with its columns (`time_s`, `power_w`, `energy_j`, `gpu`), or of `log_to` |
+| the workbench | a stored trace, CSV with `time_s`, `power_w`, `energy_j` and `gpu`, or of `log_to` |
 | nvidia-smi | the CSV of `nvidia-smi --query-gpu=timestamp,index,power.draw --format=csv -lms 100` |
 | DCGM | `dcgmi dmon -e 155,156,203,204 -d 100`; a CSV of DCGM fields, wide or with `metric` and `value` |
 | dcgm-exporter | its text, one scrape after another |
