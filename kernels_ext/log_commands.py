@@ -99,8 +99,9 @@ def _import(arguments: Namespace) -> int:
             before_j = known.get(measurement.id)
             text = report.line(measurement)
             if before_j is not None:
-                text = (f"{printable(measurement.label)}: already imported" if before_j == measurement.energy_j
-                        else f"{text} (in place of an earlier import)")
+                text += " (in place of an earlier import)"
+            if before_j == measurement.energy_j:
+                text = f"{printable(measurement.label)}: already imported"
             print(text)
             known[measurement.id] = measurement.energy_j
             found.append(report.as_dict(measurement))

@@ -25,12 +25,22 @@ from kernels_ext import cells
 from kernels_ext.commands import STDOUT, Commands, Parser, examples, json_option, write_json
 from kernels_ext.log_commands import add_log_commands
 
-from .errors import NoDriver, UsageError, WorkbenchError, checked_value, describe_error, near, pip_line, printable
+from .errors import (
+    NoDriver,
+    UsageError,
+    WorkbenchError,
+    checked_value,
+    describe_error,
+    near,
+    pip_line,
+    printable,
+)
 
 # SIGHUP: not on Windows
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
-SPELLED = {"±": "+-", "×": "x", "−": "-", "–": "-", "·": "-", "→": "->", "…": "...", "°": "deg ", "µ": "u", "⚠": "!"}
+# Characters of our texts, and what a terminal without them shows
+SPELLED = dict(zip("±×−–·→…°µ⚠", ["+-", "x", "-", "-", "-", "->", "...", "deg ", "u", "!"], strict=True))
 
 if TYPE_CHECKING:
     from .records import Measurement

@@ -43,7 +43,8 @@ R = TypeVar("R")
 # of a small installation
 LEFT_OUT = {"IPython", "anywidget", "bokeh", "cloudpickle", "ipywidgets", "lightgbm", "optuna", "tqdm"}
 _SPACES = re.compile(r"[\t-\r\x85\u2028\u2029]")
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff"
+                       r"\ud800-\udfff]")
 MOST_VALUES = 100_000  # in one list: a search through more is a mistake, and takes the memory of the process
 
 
@@ -279,8 +280,8 @@ def read_file(path: str | Path, most_bytes: int = 128 * 2**20) -> bytes:
         raise UsageError(f"{path} is damaged gzip: {error}") from error
     if max(size, len(raw)) > most_bytes:
         has = "unpacks to more" if size <= most_bytes else f"has {size / 1e6:,.0f} MB"
-        raise UsageError(f"{path} {has}; files of up to {most_bytes / 1e6:,.0f} MB are read. Split it, or keep "
-                         "fewer rows and columns")
+        raise UsageError(f"{path} {has}; files of up to {most_bytes / 1e6:,.0f} MB are read. Split it, or "
+                         "keep fewer rows and columns")
     return raw
 
 

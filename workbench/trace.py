@@ -8,6 +8,7 @@ Values that a GPU does not report are null.
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import polars as pl
 
@@ -36,8 +37,8 @@ def read_parquet(raw: bytes, name: str) -> pl.DataFrame:
     scan = pl.scan_parquet(io.BytesIO(raw))
     rows, columns = scan.select(pl.len()).collect().item(), len(scan.collect_schema())
     if rows * columns > 1e8:
-        raise UsageError(f"{name} has {rows:,} rows of {columns} columns; up to 100 million values are read. Keep "
-                         "fewer rows or columns")
+        raise UsageError(f"{name} has {rows:,} rows of {columns} columns; up to 100 million values are read. "
+                         "Keep fewer rows or columns")
     return scan.collect()
 
 
@@ -48,25 +49,22 @@ def moments(texts: pl.Series) -> tuple[pl.Series, bool]:
     Takes dates (2026/11/20 10:11:12.123, 2026-11-20T10:11:12+02:00, 20.11.2026 10:11:12, 11/20/2026 10:11:12,
     2026/11/20-10:11:12) and numbers: seconds, or from 1e11 on milli-, micro- or nanoseconds.
     """
-    zones = texts.str.extract_groups(r"(?i):\d\d(?:[.,]\d+)?\s*(?:(Z|UTC|GMT)|([+-])(\d\d):?(\d\d)?)$").struct
-    minutes = 60 * zones.field("3").cast(pl.Int64) + zones.field("4").cast(pl.Int64).fill_null(0)
-    ahead_us = (minutes * 60_000_000).zip_with(zones.field("2") != "-", -minutes * 60_000_000).fill_null(0)
-    plain = texts.str.replace(r"(?i)(:\d\d(?:[.,]\d+)?)\s*(?:Z|UTC|GMT|[+-]\d\d:?(?:\d\d)?)$", "$1")
-    plain = plain.str.replace(",", ".", literal=True)
-    dates = plain.str.replace(r"^(\d{4})[/.-](\d+)[/.-](\d+)[T _-]*(\d)", "$1-$2-$3 $4")
-    known = pl.Series(dtype=pl.Datetime("us")).extend_constant(None, len(texts))
-    for form in ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%a %b %d"):
-        ends = (" %H:%M:%S %Y",) if "%a" in form else (" %H:%M:%S%.f", " %H:%M")
-        for end in ends:
-            if known.null_count():
-                known = known.zip_with(known.is_not_null(), dates.str.to_datetime(
-                    form + end, strict=False, time_unit="us"))
-    if known.count():
-        zoned = zones.field("1").count() + zones.field("2").count() > 0
-        return known.dt.epoch("us") - ahead_us, not zoned
-    numbers = plain.str.extract(r"^([+-]?[\d.]+(?:[eE][+-]?\d+)?)\s*m?s?$").cast(pl.Float64, strict=False)
-    numbers = numbers.set((numbers.is_finite() & (numbers.abs() < 1e19)).not_().fill_null(True), None)
-    scale = 1e3 if plain.str.ends_with("ms").any() else 1e6
-    while (numbers.max() or 0.0) * scale > 1e17:  # of the year 5138
+    plain = texts.str.replace(",", ".", literal=True)
+    zones = plain.str.extract(r"(?i):\d\d(?:\.\d+)?\s*(Z|UTC|GMT|[+-]\d\d:?(?:\d\d)?)$")
+    dates = plain.str.replace(r"(?i)(:\d\d(?:\.\d+)?)\s*(Z|UTC|GMT|[+-]\d\d:?(?:\d\d)?)$", "$1")
+    dates = dates.str.replace(r"^(\d{4})[/.-](\d+)[/.-](\d+)[T _-]*(\d)", "$1-$2-$3 $4")
+    dates = dates.str.replace(r"( \d+:\d+)$", "$1:00")
+    forms = ("%Y-%m-%d %H:%M:%S%.f", "%d.%m.%Y %H:%M:%S%.f", "%m/%d/%Y %H:%M:%S%.f")
+    known = (dates.str.to_datetime(form, strict=False, time_unit="us") for form in forms)
+    if (civil := pl.select(pl.coalesce(known)).to_series()).count():
+        ahead = zones.str.extract_groups(r"([+-]\d\d):?(\d\d)?").struct
+        hours, minutes = (ahead.field(place).cast(pl.Float64).fill_null(0) for place in ("1", "2"))
+        ahead_us = 3.6e9 * hours + 6e7 * minutes * hours.sign()
+        return civil.dt.epoch("us") - ahead_us.cast(pl.Int64), not zones.count()
+    numbers = plain.str.extract(r"^([+-]?[\d.]+(?:[eE][+-]?\d+)?)\s*s?$").cast(pl.Float64, strict=False)
+    numbers = numbers.set(~(numbers.abs() < 1e19), None)
+    highest: Any = numbers.max() or 0.0
+    scale = 1e6
+    while highest * scale > 1e17:  # of the year 5138
         scale /= 1e3
     return (numbers * scale).round().cast(pl.Int64, strict=False), False

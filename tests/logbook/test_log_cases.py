@@ -309,7 +309,7 @@ def test_the_limit_of_a_job_is_that_of_its_nodes(tmp_path: Path, table: str, rig
         f"2026/11/20 10:00:0{second}.00{machine},0,{100 * machine + second} W\n" for second in range(9) for machine in (1, 2)),
      "several GPUs, hosts or processes"),
 ])
-def test_a_refused_file_is_told_what_it_is(tmp_path: Path, text: str, reason: str) -> None:
+def test_the_message_of_a_refused_file_names_its_kind(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "log.txt").write_text(text)
     with pytest.raises(UsageError, match=reason) as error:
         read_log(tmp_path / "log.txt")

@@ -28,7 +28,7 @@ ENERGIES = pl.Schema({
 UNITS = {
     quantity: {unit: float(factor) for unit, factor in map(str.split, units.split(","))}
     for quantity, units in {
-        "w": "W 1,w 1,watt 1,watts 1,Watts 1,mW 1e-3,mw 1e-3,kW 1e3,kw 1e3",
+        "w": "W 1,w 1,watt 1,watts 1,Watts 1,mW 1e-3,mw 1e-3,milliwatts 1e-3,kW 1e3,kw 1e3,kilowatts 1e3",
         "j": "J 1,j 1,uJ 1e-6,mJ 1e-3,mj 1e-3,kJ 1e3,MJ 1e6,mWh 3.6,Wh 3600,kWh 3.6e6",
         "Slurm": "K 1e3,M 1e6,G 1e9,T 1e12", "other": "% 0.01,GHz 1e3",
     }.items()
@@ -46,10 +46,13 @@ def number(name: str, quantity: str = "other", factor: pl.Expr | float = 1.0) ->
         quantity: Key of `UNITS`. Of "other", an unknown unit does not count.
         factor: For numbers without a unit.
     """
-    parts = pl.col(name).str.extract_groups(r"^([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ%]*)$").struct
+    parts = pl.col(name).str.extract_groups(
+        r"^([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ%]*)$").struct
     unit = parts.field("2")
-    scale = pl.when(unit == "").then(factor).otherwise(unit.replace_strict(UNITS[quantity], default=None))
-    return parts.field("1").cast(pl.Float64, strict=False) * (scale.fill_null(factor) if quantity == "other" else scale)
+    scale = unit.replace_strict(UNITS[quantity], default=None)
+    plain = pl.lit(True) if quantity == "other" else unit == ""
+    return parts.field("1").cast(pl.Float64, strict=False) * pl.when(plain).then(
+        scale.fill_null(factor)).otherwise(scale)
 
 
 def unix_s(time_us: int | None, civil: bool) -> float | None:
@@ -73,7 +76,8 @@ def energy_of(trace: pl.DataFrame) -> dict[str, Any]:
 
     From the energy counter if it moves, else from power by trapezoids. Rows may be averages or moments: the
     interval holds the scatter of moments and, at the ends, half a pace of the spread in power. A gap is
-    not in the energy, give or take a pace; one of whole half hours is a clock that was set forward by a pace less.
+    not in the energy, give or take a pace. Whole half hours and a pace are one step of a clock that was set
+    forward.
     """
     row: dict[str, Any] = {"scope": "GPU", "note": "", "time_s": 0.0, "energy_j": None}
     counted, powered = (trace.select("time_s", name).drop_nulls().sort("time_s").to_numpy().T
@@ -82,7 +86,7 @@ def energy_of(trace: pl.DataFrame) -> dict[str, Any]:
     most_w = float(max(watts, default=0.0))
     by_counter = len(counted[0]) > 1 and (np.ptp(counted[1]) > 0 or len(watts) < 2)
     if by_counter:
-        times, joules, half_j, note = _counter_steps(*counted, min(4 * most_w or MOST_W, MOST_W))
+        times, joules, half_j, note = _counter_steps(counted, min(4 * most_w or MOST_W, MOST_W))
     elif len(watts) > 1:
         times, half_j, note = powered[0], 0.0, ""
         joules = (watts[1:] + watts[:-1]) / 2 * np.diff(times)
@@ -107,10 +111,15 @@ def energy_of(trace: pl.DataFrame) -> dict[str, Any]:
                             0.5 * pace_s * (high_w - low_w))
     if gap.any():
         after_s = format_duration(float(times[:-1][gap][0] - times[0]))
-        note += (f"not recorded and not in the energy: {format_duration(float(steps[gap].sum()))} in {gap.sum()} "
-                 f"gap{'s' * int(gap.sum() > 1)}, after {after_s} (a pause, or a clock that was set forward)")
+        note += (f"not recorded and not in the energy: {format_duration(float(steps[gap].sum()))} in "
+                 f"{_several(gap.sum(), 'gap')}, after {after_s} (a pause, or a clock that was set forward)")
     half_j += 1.1 * float(joints_j.sum())
-    return row | {"energy_j": total_j, "low_j": max(total_j - half_j, 0.0), "high_j": total_j + half_j, "note": note}
+    low_j = max(total_j - half_j, 0.0)
+    return row | {"energy_j": total_j, "low_j": low_j, "high_j": total_j + half_j, "note": note}
+
+
+def _several(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def whole_zones(step_s: float, pace_s: float) -> bool:
@@ -124,13 +133,14 @@ def _gaps(steps: Any, factor: float) -> Any:
     return steps > factor * np.maximum(np.quantile(steps, 0.75, method="lower"), around)
 
 
-def _counter_steps(times: Any, joules: Any, most_w: float) -> tuple[Any, Any, float, str]:
+def _counter_steps(readings: Any, most_w: float) -> tuple[Any, Any, float, str]:
     """Times and steps of an energy counter, what is not known of the steps, and a note.
 
     A reading below the one before, or more than `most_w` above it, is left out if the counter goes on
     without it. Else the counter started again or jumped: the energy of that step is that of the steps around
     it, or none, or twice as much.
     """
+    times, joules = readings
     steps_j = np.diff(joules)
     rates_w = steps_j / np.diff(times)
     if joules[0] == 0 and len(rates_w) > 2 and rates_w[0] > 1.2 * rates_w[1:].max():
@@ -158,9 +168,9 @@ def _counter_steps(times: Any, joules: Any, most_w: float) -> tuple[Any, Any, fl
         near = [rates_w[other] for other in (at - 1, at + 1) if 0 <= other < len(sound) and sound[other]]
         steps_j[at] = float(np.mean(near or [0.0])) * (times[at + 1] - times[at])
     if left_out:
-        note = f"{left_out} impossible readings of the energy counter were left out; "
+        note = f"left out: {_several(left_out, 'impossible reading')} of the energy counter; "
     if broken:
-        note += f"the counter went back or jumped {len(broken)} times: the energy of that time is an estimate; "
+        note += f"the energy is an estimate where the counter went back or jumped, {len(broken)} times; "
     return times, steps_j, float(steps_j[broken].sum()), note
 
 
@@ -189,16 +199,17 @@ def _zeus(table: pl.DataFrame) -> pl.DataFrame:
     gpus = [name for name in table.columns if name.endswith("_energy")]
     rows = table.unpivot(gpus, index=windows).cast(pl.String).drop_nulls("value").unique(maintain_order=True)
     return rows.select(
-        label="window_name", gpu=pl.col("variable").str.extract(r"(\d+)"), id="start_time", moment="start_time",
-        time_s=number("elapsed_time"), before_s=0.0, scope=pl.lit("GPU"), energy_j=number("value", "j"),
-        most_w=MOST_W, note=pl.lit(""))
+        label="window_name", gpu=pl.col("variable").str.extract(r"(\d+)"), id="start_time",
+        moment="start_time", time_s=number("elapsed_time"), before_s=0.0, scope=pl.lit("GPU"),
+        energy_j=number("value", "j"), most_w=MOST_W, note=pl.lit(""))
 
 
 def _slurm(table: pl.DataFrame) -> pl.DataFrame:
     """Energy of whole nodes. Steps are parts of their job and are left out."""
     joules = number("ConsumedEnergyRaw", "Slurm")
     jobs = table.filter(~pl.col("JobID").str.contains(".", literal=True), joules.is_not_null())
-    parts = pl.col("ElapsedRaw").str.extract_groups(r"^(?:([0-9]+)-)?(?:([0-9]+):)?(?:([0-9]+):)?([0-9]+)(?:\.\d+)?$").struct
+    parts = pl.col("ElapsedRaw").str.extract_groups(
+        r"^(?:([0-9]+)-)?(?:([0-9]+):)?(?:([0-9]+):)?([0-9]+)(?:\.\d+)?$").struct
     seconds = pl.sum_horizontal(parts.field(str(place)).cast(pl.Float64) * unit_s
                                 for place, unit_s in ((1, 86400), (2, 3600), (3, 60), (4, 1)))
     nodes, gpus = (pl.col("AllocTRES").str.extract(rf"(?:^|,){name}=([0-9]+)").cast(pl.Float64)
@@ -238,8 +249,9 @@ def energies_in(table: pl.DataFrame, name: str) -> tuple[str, pl.DataFrame] | No
         absent = [names.replace("|", " or ") for names in needed.split()
                   if not set(names.split("|")) & set(table.columns)]
         if absent:
+            known = table.drop(PART, strict=False).columns
             raise UsageError(f"{name} is a table of {program} without {listed(absent)}; it has "
-                             f"{listed(table.drop(PART, strict=False).columns)}. Written by: {how}")
+                             f"{listed(known)}. Written by: {how}")
         for names in [*needed.split(), *optional.split()]:
             first, *_ = known = names.split("|")
             have = [each for each in known if each in table.columns]
@@ -255,10 +267,12 @@ def _with_interval(rows: pl.DataFrame) -> pl.DataFrame:
     joules, time_s = pl.col("energy_j"), pl.col("time_s")
     rows = rows.with_columns(pl.when(time_s.is_finite() & (time_s >= 0)).then(time_s))
     none = (joules == 0) & ((pl.col("scope") == "node") | (time_s >= 1))
-    wrong = (joules < 0) | ~joules.is_finite() | (joules > pl.col("most_w") * pl.max_horizontal(time_s, COUNTER_S)) | none
+    most_j = pl.col("most_w") * pl.max_horizontal(time_s, COUNTER_S)
+    wrong = none | ~joules.is_between(0, most_j)
     rows = rows.with_columns(
         energy_j=pl.when(~wrong).then(joules),
-        note=pl.when(wrong).then(pl.format("{} J in {} s cannot be true", joules, time_s.fill_null(0))).otherwise("note"))
+        note=pl.when(wrong).then(
+            pl.format("{} J in {} s cannot be true", joules, time_s.fill_null(0))).otherwise("note"))
     power_w = joules / time_s
     highest_w = power_w.filter(joules > 0).max().over("gpu").fill_null(1e3)
     half = COUNTER_S * pl.when(scope="GPU").then(pl.when(time_s < 1).then(highest_w).otherwise(power_w))

@@ -4,13 +4,13 @@
 
 | written by | file |
 |---|---|
-| the workbench | a stored trace, or CSV with its columns (`time_s`, `power_w`, `energy_j`; `gpu`); `log_to` |
+| the workbench | a stored trace, CSV with `time_s`, `power_w`, `energy_j` and `gpu`, or of `log_to` |
 | nvidia-smi | the CSV of `nvidia-smi --query-gpu=timestamp,index,power.draw --format=csv -lms 100` |
 | DCGM | `dcgmi dmon -e 155,156,203,204 -d 100`; a CSV of DCGM fields, wide or with `metric` and `value` |
 | dcgm-exporter | its text, one scrape after another |
 | Prometheus | the JSON of `/api/v1/query_range` (DCGM's names, or `nvidia_smi_...`) |
 | nvitop | CSV of `ResourceMetricCollector` |
-| W&B | `run-*.wandb` of an offline run; CSV or JSON of `run.history(stream="events")`; CSV of a panel |
+| W&B | `run-*.wandb` of an offline run, CSV or JSON of `run.history(stream="events")`, CSV of a panel |
 | MLflow | the folder of a run in a file store, or a CSV of `key, value, timestamp` |
 | TensorBoard | event files with scalars such as `gpu_0/power_w` |
 | codecarbon | `emissions.csv` |
@@ -38,7 +38,7 @@ from .. import _html
 from ..errors import UsageError, checked, listed, printable
 from ..records import GpuMeasurement, Measurement
 from ..trace import SCHEMA, moments
-from .log_energies import ENERGIES, MOST_W, energies_in, energy_of, number, unix_s
+from .log_energies import ENERGIES, MOST_W, UNITS, energies_in, energy_of, number, unix_s
 from .log_sessions import sessions, streams
 from .log_tables import PART, table_of
 from .store import Store, from_row
@@ -65,7 +65,7 @@ nvidia-smi    | memory_utilisation | 0.01  | utilization\.memory
 nvidia-smi    | temperature_c      | 1     | temperature\.gpu
 DCGM          | energy_j           | 0.001 | TOTEC DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION(_total)?
 DCGM          | power_w            | 1     | POWINST PINST POWER DCGM_FI_DEV_POWER_USAGE(_INSTANT)?
-DCGM          | power_limit_w      | 1     | PMLMT DCGM_FI_DEV_ENFORCED_POWER_LIMIT DCGM_FI_DEV_POWER_MGMT_LIMIT
+DCGM          | power_limit_w      | 1     | PMLMT DCGM_FI_DEV_(ENFORCED_POWER|POWER_MGMT)_LIMIT
 DCGM          | sm_clock_mhz       | 1     | SMCLK DCGM_FI_DEV_SM_CLOCK
 DCGM          | mem_clock_mhz      | 1     | MMCLK DCGM_FI_DEV_MEM_CLOCK
 DCGM          | utilisation        | 0.01  | GPUTL DCGM_FI_DEV_GPU_UTIL
@@ -92,31 +92,31 @@ nvitop        | temperature_c      | 1     | cuda:\d+\s\(gpu:#\)/temperature\s\(
 """
 # What is missing in a log of a program that has no power.
 NEEDED = {
-    "nvidia-smi": "A trace comes from nvidia-smi --query-gpu=timestamp,index,power.draw --format=csv -lms 1000, with "
-                  "header",
+    "nvidia-smi": "A trace comes from nvidia-smi --query-gpu=timestamp,index,power.draw --format=csv "
+                  "-lms 1000, with header",
     "DCGM": "Add field 155 (POWER) or 156 (TOTEC): dcgmi dmon -e 155,156",
-    "W&B": "Export the system metric system.gpu.0.powerWatts too", "MLflow": "Log gpu_0_power_usage_watts too",
-    "nvitop": "Record power_usage (W)/mean too", "Prometheus": "Query the metric of power too",
+    "W&B": "Export the system metric system.gpu.0.powerWatts too",
+    "MLflow": "Log gpu_0_power_usage_watts too", "nvitop": "Record power_usage (W)/mean too",
+    "Prometheus": "Query the metric of power too",
     "the workbench": "Add the column power_w",
 }
-# Words of any other column of watts ("gpu0_power_mw", "GPU 1 Power Draw (W)"), and words with which it is none.
-POWER_WORDS = {
-    "power": 1.0, "draw": 1.0, "usage": 1.0, "consumption": 1.0, "instant": 1.0, "current": 1.0, "w": 1.0,
-    "watt": 1.0, "watts": 1.0, "mw": 1e-3, "milliwatts": 1e-3, "kw": 1e3, "kilowatts": 1e3, "mean": 1.0, "avg": 1.0,
-    "average": 1.0, "board": 1.0,
-}
-NO_POWER = re.compile(r"max|min|std|dev|peak|limit|cap|percent|total|sum|var|count|cpu|ram|system power|p\d\d", re.I)
+# Words of any other column of watts ("gpu0_power_mw", "GPU 1 Power Draw (W)"), and of one that is none.
+POWER_WORDS = {"power", "draw", "usage", "consumption", "instant", "current", "board", "mean", "avg",
+               "average", *UNITS["w"]}
+NO_POWER = re.compile(
+    r"(?i)(?<![a-z])(?:max|min|std|peak|limit|cap|percent|total|sum|var|count|cpu|ram|p\d+)(?![a-z])")
 PATTERNS = [
     (re.compile(rf"(?:(?P<source>.+?)(?: - |/))?(?:system[./])?{name.replace('#', '(?P<number>[0-9]+)')}"
                 if "#" in name else name, re.IGNORECASE), program, column, float(factor))
-    for program, column, factor, names in (re.split(r"\s*\|\s+", line) for line in METRICS.strip().splitlines())
+    for line in METRICS.strip().splitlines()
+    for program, column, factor, names in [re.split(r"\s*\|\s+", line)]
     for name in names.split()
 ]
-TIMES = (r"time_s|timestamp|time|ts|datetime|_timestamp|at_unix_s|wall time|.*/timestamp|relative time.*|_runtime"
-         r"|elapsed(?:_s)?").split("|")
+TIMES = re.compile(r"(?i)(time_s)|(timestamp)|(time|ts|datetime|_timestamp|at_unix_s|wall time)"
+                   r"|(.*/timestamp)|(relative time.*)|(_runtime|elapsed(?:_s)?)")
 GPUS = ("uuid", "gpu_uuid", "gpu", "gpu_id", "index", "minor_number", "device", "pci.bus_id", "gpu_bus_id")
-SOURCES = ("hostname", "host", "node", "node_name", "kubernetes_node", "exported_instance", "instance", "run_id",
-           "run_uuid", "run_name", "run", "rank", "process", "pid")
+SOURCES = ("hostname", "host", "node", "node_name", "kubernetes_node", "exported_instance", "instance",
+           "run_id", "run_uuid", "run_name", "run", "rank", "process", "pid")
 NO_VALUE = 1e14  # no reading is larger; DCGM's blanks are (dcgm_structs.h: from 2^47 on)
 BESIDE = 0.2  # of the pace: rows closer than this are of several sources
 
@@ -129,12 +129,12 @@ class EnergyLog(dict[str, pl.DataFrame]):
         energies: Frame of `ENERGIES`: a row for each GPU and session of a trace, or for each window or job of
             a log of energies. The interval holds what the sampling leaves open, not the card's calibration
             (5 %).
-        notes: What could not be read, a sentence each.
+        notes: Sentences on rows that could not be read.
     """
 
     def __init__(
-        self, written_by: str, traces: Mapping[str, pl.DataFrame], energies: pl.DataFrame, notes: Sequence[str],
-        sessions: Mapping[tuple[str, str], pl.DataFrame],
+        self, written_by: str, traces: Mapping[str, pl.DataFrame], energies: pl.DataFrame,
+        notes: Sequence[str], sessions: Mapping[tuple[str, str], pl.DataFrame],
     ) -> None:
         super().__init__(traces)
         self.written_by, self.energies, self.notes = written_by, energies, tuple(notes)
@@ -158,7 +158,8 @@ def read_log(path: str | Path, *, every_s: float | None = None) -> EnergyLog:
         every_s: How often it was written, where its rows have no times (`dcgmi dmon`, an exporter's scrapes).
 
     Raises:
-        UsageError: no known format, or no times or power in it; says what it is, and what is missing.
+        UsageError: no known format, or no times or power in it. The message names the kind of the file and
+            the missing columns.
     """
     given = Path(path).expanduser()
     table, unread = table_of(given)
@@ -195,8 +196,8 @@ def read_log(path: str | Path, *, every_s: float | None = None) -> EnergyLog:
 @checked
 def import_log(path: str | Path, label: str = "", *, every_s: float | None = None) -> list[Measurement]:
     """Put a log of another tool into the log of this user: each session of traces as one measurement of all
-    its GPUs, energies as one for each window or job. What is imported again adds nothing; a job, run or
-    session that has grown since replaces its earlier entry.
+    its GPUs, energies as one for each window or job. A second import adds nothing. A job, run or session
+    that has grown replaces its earlier entry.
 
     Args:
         path: The file, or the folder of an MLflow run.
@@ -209,7 +210,8 @@ def import_log(path: str | Path, label: str = "", *, every_s: float | None = Non
     found = read_log(path, every_s=every_s)
     store, rows = Store(), found.energies.filter(pl.col("energy_j").is_not_null())
     if not rows.height:
-        raise UsageError(f"{Path(path).name} has no energy: {'; '.join(set(found.energies['note'])) or 'no rows'}")
+        why = "; ".join(set(found.energies["note"])) or "no rows"
+        raise UsageError(f"{Path(path).name} has no energy: {why}")
     changed_s = Path(path).expanduser().stat().st_mtime
     keys = ["id"] if found else ["id", "label", "started_unix_s", "time_s"]
     known, kept = {row["id"]: row for row in store.log().iter_rows(named=True)}, []
@@ -219,14 +221,15 @@ def import_log(path: str | Path, label: str = "", *, every_s: float | None = Non
         traces = {gpu.uuid: found._sessions[name, group["id"][0]]
                   for gpu, name in zip(measurement.gpus, names, strict=True)} if found else {}
         before = store.trace(measurement.id) if measurement.id in known else None
-        if before is not None and not all(_same_start(before.filter(uuid=gpu), traces[gpu]) for gpu in traces):
+        if before is not None and not all(_same_start(before.filter(uuid=gpu), trace)
+                                          for gpu, trace in traces.items()):
             measurement = replace(measurement, id=_digest(measurement.id, group.to_dicts()))
-        earlier = known.get(measurement.id)
-        if earlier is None or (earlier["time_s"], earlier["energy_j"]) < (measurement.time_s, measurement.energy_j):
+        earlier = from_row(known[measurement.id]) if measurement.id in known else measurement
+        lengths = [(each.time_s, each.energy_j or 0.0) for each in (earlier, measurement)]
+        if earlier is measurement or lengths[0] < lengths[1]:
             store.save(measurement, traces)
-        else:
-            measurement = from_row(earlier)
-        kept.append(measurement)
+            earlier = measurement
+        kept.append(earlier)
     return kept
 
 
@@ -240,7 +243,9 @@ def _digest(*content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _imported(found: EnergyLog, rows: Sequence[Mapping[str, Any]], label: str, changed_s: float) -> Measurement:
+def _imported(
+    found: EnergyLog, rows: Sequence[Mapping[str, Any]], label: str, changed_s: float
+) -> Measurement:
     """The measurement of some rows. Its id is that of the job, window or session, and not of its energy."""
     first, names = rows[0], [row["gpu"] for row in rows]
     time_s = max(row["time_s"] or 0.0 for row in rows)
@@ -262,8 +267,8 @@ def _imported(found: EnergyLog, rows: Sequence[Mapping[str, Any]], label: str, c
             notes=(note, *filter(None, [row["note"]])))
         for row in rows)
     return Measurement(
-        _digest(*identity), label or first["label"] or "imported", first["started_unix_s"] or changed_s - time_s, time_s,
-        gpus, kind="imported")
+        _digest(*identity), label or first["label"] or "imported",
+        first["started_unix_s"] or changed_s - time_s, time_s, gpus, kind="imported")
 
 
 # from a table of samples
@@ -274,8 +279,8 @@ def _samples(table: pl.DataFrame, path: Path, every_s: float | None) -> tuple[st
     times are civil; and the number of rows that cannot be used.
     """
     lower = {name.lower(): name for name in reversed(table.columns)}
-    times = [name for pattern in TIMES for low, name in lower.items()
-             if re.fullmatch(pattern, low) and table[name].count()]
+    ranked = {name: found.lastindex for name in table.columns if (found := TIMES.fullmatch(name))}
+    times = [name for name in sorted(ranked, key=lambda name: ranked[name] or 0) if table[name].count()]
     metric = next((lower[name] for name in ("metric", "key", "__name__", "name") if name in lower), None)
     if metric is None or "value" not in table.columns:
         table = table.drop("metric", "value", strict=False)
@@ -291,7 +296,8 @@ def _samples(table: pl.DataFrame, path: Path, every_s: float | None) -> tuple[st
     if not {"power_w", "energy_j"} & {each["column"] for each in meanings}:
         program = meanings[0]["program"] if meanings else ""
         what = f"is a log of {program}: it " * bool(program)
-        raise UsageError(f"{path.name} {what}has the columns or metrics {listed(set(lower) - {PART})} and no power of an NVIDIA "
+        columns = listed(name for name in lower if name != PART)
+        raise UsageError(f"{path.name} {what}has the columns or metrics {columns} and no power of an NVIDIA "
                          f"GPU. {NEEDED.get(program, NEEDED['nvidia-smi'])}")
     long = table.drop({*meanings[0], "piece", "time_us"} - {"metric"}, strict=False).join(
         pl.DataFrame(meanings), on="metric").sort("row")
@@ -319,9 +325,9 @@ def _samples(table: pl.DataFrame, path: Path, every_s: float | None) -> tuple[st
     if not long.filter(pl.col("column").is_in(["power_w", "energy_j"]))["value"].count():
         raise UsageError(f"{path.name} has {table['row'].n_unique()} whole rows and no power reading in them")
     piece = (pl.col("time_us").diff() < 0).fill_null(False).cum_sum().over(series)
-    each = "gpu", "column", "time_us", PART, piece.alias("piece")
+    moment = "gpu", "column", "time_us", PART, piece.alias("piece")
     busiest = pl.col("column").first().str.ends_with("utilisation")  # of MIG instances
-    values = long.group_by(each, maintain_order=True).agg(
+    values = long.group_by(moment, maintain_order=True).agg(
         pl.when(busiest).then(pl.col("value").max()).otherwise(pl.col("value").drop_nulls().last()))
     wide = values.pivot("column", index=["gpu", "piece", PART, "time_us"], values="value")
     absent = {name: pl.lit(None, kind) for name, kind in SCHEMA.items() if name not in wide.columns}
@@ -347,13 +353,14 @@ def _meaning(name: str) -> dict[str, Any] | None:
     first, words = ([word.lower() for word in re.findall(r"[mk]W|[A-Z]?[a-z]+|[A-Z]+|[%\d]+", text)]
                     for text in (before, after))
     source = ""
-    if found and not set(first) <= set(POWER_WORDS):
+    if found and not POWER_WORDS.issuperset(first):
         source, first = before.strip(" /._:-"), []
     words += first
-    if not set(words) <= set(POWER_WORDS) or not {"power", "watt", "watts"} & set(words) or NO_POWER.search(source):
+    named = POWER_WORDS.issuperset(words) and {"power", "watt", "watts"} & {*words}
+    if not named or NO_POWER.search(source):
         return None
-    factor = math.prod(POWER_WORDS[word] for word in words)
-    rank = len(PATTERNS) + any(word in ("mean", "avg", "average") for word in words)
+    factor = math.prod(UNITS["w"].get(word, 1.0) for word in words)
+    rank = len(PATTERNS) + bool({"mean", "avg", "average"} & {*words})
     return {"metric": name, "program": "", "column": "power_w", "factor": factor, "rank": rank,
             "number": gpu or None, "source": source}
 
@@ -371,12 +378,13 @@ def _values(long: pl.DataFrame, name: str) -> pl.DataFrame:
     long = long.with_columns(given, value=pl.when(value.abs() < NO_VALUE * factor).then(value))
     power, watts = column == "power_w", pl.col("value")
     middle_w, highest_w = watts.median().over("metric"), watts.max().over("metric")
-    fits = ~power | highest_w.is_null() | (middle_w.is_between(0, MOST_W) & ((highest_w >= 1) | (highest_w == 0)))
+    likely = middle_w.is_between(0, MOST_W) & ~highest_w.is_between(0, 1, closed="none")
+    fits = ~power | highest_w.is_null() | likely
     fitting = long.filter(fits)
     if fitting.height < long.height and not fitting.filter(column.is_in(["power_w", "energy_j"])).height:
         wrong = long.filter(~fits)["metric", "given"].row(0)
-        raise UsageError(f"{name} has {wrong[0]} of {wrong[1]}, which no GPU draws in watts (1 to {MOST_W:g}). Write "
-                         f"the unit into the name of the column: {wrong[0]} [mW]")
+        raise UsageError(f"{name} has {wrong[0]} of {wrong[1]}, which no GPU draws in watts (1 to "
+                         f"{MOST_W:g}). Write the unit into the name of the column: {wrong[0]} [mW]")
     return fitting.with_columns(pl.when(~power | watts.is_between(0, MOST_W)).then(watts))
 
 
@@ -387,7 +395,7 @@ def _gpu(long: pl.DataFrame, gpus: Sequence[str], sources: Sequence[str]) -> pl.
     boards = [pl.when(pl.col(name).str.starts_with("MIG-")).then(
         pl.col(name).str.extract(r"(GPU-[0-9A-Fa-f-]+)")).otherwise(name) for name in gpus]
     gpu = pl.coalesce("number", *boards, pl.lit("0"))
-    if long.select(pl.any_horizontal(pl.lit(False), *(board.str.starts_with("GPU-") for board in boards)).any()).item():
+    if any(long.select(board.str.starts_with("GPU-").any()).item() for board in boards):
         sources = [name for name in sources if name.lower() == "hostname"]
     chosen: list[str] = []
     count = long.select(gpu.n_unique()).item()
@@ -400,8 +408,8 @@ def _gpu(long: pl.DataFrame, gpus: Sequence[str], sources: Sequence[str]) -> pl.
 
 def _apart(long: pl.DataFrame, name: str, labels: Sequence[str]) -> pl.DataFrame:
     """Rows of the best metric for each column of a GPU, and of one MIG instance of those that repeat the
-    power of their board. Under MIG the driver's utilisation is always 0, and that of the board is unknown: 1 where an
-    instance works.
+    power of their board. Under MIG the driver's utilisation is always 0, and that of the board is unknown: 1
+    where an instance works.
 
     Rows that come in bunches are of several sources: a step far shorter than others before and after it.
 
@@ -419,13 +427,13 @@ def _apart(long: pl.DataFrame, name: str, labels: Sequence[str]) -> pl.DataFrame
         steps = measured.unique([*key, "time_us", "value"], maintain_order=True).select(
             pl.col("time_us").diff().over(key)).to_series().drop_nulls()
         steps = steps.filter(steps >= 0)
-        longest_us = [some.rolling_max(8, min_samples=1) for some in (steps, steps.reverse())]
-        beside = (steps < BESIDE * longest_us[0]) & (steps < BESIDE * longest_us[1].reverse())
-        if not len(steps) or (beside.mean() <= 0.3 and (steps == 0).mean() <= 0.1):
+        before_us, after_us = (some.rolling_max(8, min_samples=1) for some in (steps, steps.reverse()))
+        beside = (steps < BESIDE * before_us) & (steps < BESIDE * after_us.reverse())
+        if beside.sum() <= 0.3 * len(steps) and (steps == 0).sum() <= 0.1 * len(steps):
             break
     else:
-        raise UsageError(f"{name} has rows of several GPUs, hosts or processes at one time and no column that "
-                         "distinguishes them; add index or uuid to --query-gpu, or a column hostname")
+        raise UsageError(f"{name} has rows of several GPUs, hosts or processes at one time and no column "
+                         "that distinguishes them; add index or uuid to --query-gpu, or a column hostname")
     if label:
         long = long.with_columns(gpu=pl.concat_str(pl.col(label).fill_null(""), "gpu", separator=" "))
     count = pl.len().over("gpu", "metric", "instance")

@@ -18,8 +18,8 @@ from .quantities import format_duration
 def streams(rows: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
     """The rows of each source with one clock, in the order of time, and a note.
 
-    Rows that are there twice, below another head, count once. A clock that was set back goes on from where it was. Rows of the
-    same time below another head come from another source.
+    Rows that are there twice, below another head, count once. A clock that was set back goes on from where
+    it was. Rows of the same time below another head come from another source.
 
     Args:
         rows: In the order of the file, with "time_us", "piece" (grows where time goes back) and `PART`.
@@ -43,13 +43,15 @@ def streams(rows: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
                 twice, piece = twice + piece.height - new.height, new
         if not piece.height:
             continue
-        place = next((number for number, each in enumerate(found) if not _crowded(each, piece, pace_us)), None)
+        fits = (number for number, each in enumerate(found) if not _crowded(each, piece, pace_us))
+        place = next(fits, None)
         if place is None and found and same_head:
             ahead_us = found[-1]["time_us"][-1] - piece["time_us"][0] + round(pace_us)
-            if whole_zones(ahead_us / 1e6, pace_us / 1e6) or piece["time_us"][0] > found[-1]["time_us"][0]:
+            back_s, starts = ahead_us / 1e6, [each["time_us"][0] for each in (found[-1], piece)]
+            if whole_zones(back_s, pace_us / 1e6) or starts[0] < starts[1]:
                 piece, place = piece.with_columns(pl.col("time_us") + ahead_us), len(found) - 1
                 back_us += ahead_us
-                notes[-1] += f"the clock was set back by {format_duration(ahead_us / 1e6)} and later rows moved; "
+                notes[-1] += f"the clock was set back by {format_duration(back_s)} and later rows moved; "
         if place is None:
             found.append(_in_order(piece))
             notes.append("other rows have the same times: another host or process; " * bool(notes))
@@ -67,10 +69,11 @@ def _in_order(rows: pl.DataFrame) -> pl.DataFrame:
 def _crowded(one: pl.DataFrame, other: pl.DataFrame, pace_us: float) -> bool:
     """Whether two pieces have more rows in their common time than one source writes."""
     times = [each["time_us"] for each in (one, other)]
-    start_us, end_us = max(each[0] for each in times), min(each[-1] for each in times)
+    start_us: int = max(each[0] for each in times)
+    end_us: int = min(each[-1] for each in times)
     if start_us > end_us:
         return False
-    count = sum(each.is_between(start_us, end_us).sum() for each in times)
+    count = sum(len(each.filter(each.is_between(start_us, end_us))) for each in times)
     return count > 1.5 * ((end_us - start_us) / pace_us + 1)
 
 

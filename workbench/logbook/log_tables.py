@@ -128,8 +128,9 @@ def _separated(lines: Sequence[str], path: Path, ended: bool) -> tuple[pl.DataFr
                 unread += 1
     except csv.Error as error:
         raise UsageError(f"{path.name} is no table that can be read: {error}") from error
-    if not ended and len(last := parts[-1]) > 2 and len(last[-1][-1]) < min(len(row[-1]) for row in last[1:-1]):
-        last.pop()  # without its end of line, and shorter than others: cut off in the middle of a number
+    widths = [len(row[-1]) for row in parts[-1][1:]]
+    if not ended and len(widths) > 1 and widths[-1] < min(widths[:-1]):
+        parts[-1].pop()  # without its end of line, and shorter than others: cut off in the middle of a number
         unread += 1
     frames = [_part(*rows, separator=separator).with_columns(pl.lit(str(number)).alias(PART))
               for number, rows in enumerate(parts)]
@@ -189,7 +190,7 @@ def _json(text: str, path: Path) -> tuple[pl.DataFrame, int]:
             return _frame(whole), unread
         return _frame([
             series["metric"] | _row(at, series["metric"]["__name__"], value) | {
-                PART: [label for label in series["metric"].items() if not label[0].startswith(("__", "GPU_I"))]}
+                PART: [each for each in series["metric"].items() if not each[0].startswith(("__", "GPU_I"))]}
             for series in whole["data"]["result"] for at, value in series["values"]]), 0
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path.name} is JSON of no known kind; known are Prometheus' query_range and rows "
@@ -209,8 +210,9 @@ def _dmon(lines: Sequence[str]) -> tuple[pl.DataFrame, int]:
         entity = len(fields) - len(names) - 2
         if entity >= 0 and re.fullmatch(r"v?GPU(-I|-CI)?", fields[entity]):
             values = dict(zip(names, fields[entity + 2 :], strict=True))
-            kind = "gpu_i_id" if "-" in fields[entity] else "gpu"  # a MIG instance has the power of its board
-            rows.append({"time": " ".join(fields[:entity]), kind: " ".join(fields[entity : entity + 2]), **values})
+            gpu = " ".join(fields[entity : entity + 2])
+            kind = "gpu_i_id" if "-" in gpu else "gpu"  # a MIG instance has the power of its board
+            rows.append({"time": " ".join(fields[:entity]), kind: gpu, **values})
         else:
             unread += "GPU" in line
     return _frame([row for row in rows if "gpu" in row] or rows), unread

@@ -176,7 +176,7 @@ def answer(
     return (
         f"<div><span style='{BIG}'>{html.escape(energy)}</span>"
         f"<span style='opacity:.7;margin-right:1.2em'>{html.escape(bracket + errors)}</span> {spans}</div>"
-        f"{''.join(f'<div>{html.escape(each)}</div>' for each in below)}{settings}"
+        f"{''.join(f'<div>{html.escape(printable(each))}</div>' for each in below)}{settings}"
     )
 
 
@@ -218,7 +218,7 @@ def details(m: Measurement) -> str:
     parts = table(("part", "number", "each", "energy each", "time in all", "energy in all"), [
         (each.name, str(each.count), format_duration(each.each_s), _unit(each.each_j, "J"),
          format_duration(each.time_s), _unit(each.energy_j, "J")) for each in levels])
-    items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+    items = "".join(f"<li>{html.escape(printable(note))}</li>" for note in notes)
     return f"{gpus}{parts}<ul style='margin:.3em 0'>{items}</ul>"
 
 

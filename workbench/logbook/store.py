@@ -47,13 +47,17 @@ COMPACT_AT = 400
 MOST_TAG = 200  # bytes
 MOST_JOBS = 64  # whose observations are read, the newest
 
-_hints = cache(get_type_hints)
+@cache
+def _hints(record: Any) -> dict[str, Any]:
+    """Annotations of a record's fields."""
+    return get_type_hints(record)
 
 
 def _kind(annotation: Any) -> Any:
     """The type in Polars of a record, or of a field with this annotation."""
     if is_dataclass(annotation):
-        return pl.Struct({name: _kind(each) for name, each in _hints(annotation).items()})
+        known = _hints(annotation).items()  # type: ignore[arg-type]
+        return pl.Struct({name: _kind(each) for name, each in known})
     if get_origin(annotation) is tuple:
         return pl.List(_kind(get_args(annotation)[0]))
     kinds = {bool: pl.Boolean, int: pl.Int64, float: pl.Float64, str: pl.String}
@@ -70,12 +74,13 @@ _FIELDS = {  # of the summary of iterations, by column
 _DERIVED = ("energy_j", "energy_uncertainty_j", "mean_power_w", "source", "simulated")
 _ANNOTATIONS = _hints(Measurement) | {name: _hints(GpuMeasurement)[name] for name in _DERIVED} | {
     column: _hints(IterationSummary)[name] for column, name in _FIELDS.items()} | {"schema_version": int}
-SCHEMA = pl.Schema({name: _kind(_ANNOTATIONS[name]) for name in """
+_ORDER = """
     id label started_unix_s time_s energy_j energy_uncertainty_j mean_power_w source simulated outcome repeats
     time_sd_s energy_sd_j cpu_energy_j dram_energy_j iteration_s iteration_s_uncertainty iteration_j
     iteration_j_uncertainty iteration_count iteration_source iteration_sure iteration_reason
     iteration_detected_s iteration_check iteration_levels gpus notes schema_version kind work batch_size calls
-    """.split()})
+"""
+SCHEMA = pl.Schema({name: _kind(_ANNOTATIONS[name]) for name in _ORDER.split()})
 Row = dict[str, Any]  # of a frame of it
 # What a job has taken under settings of a GPU, whoever measured it: a row per setting.
 OBSERVATIONS = pl.Schema({
@@ -129,8 +134,9 @@ def _record(annotation: Any, value: Any) -> Any:
     if get_origin(annotation) is tuple:
         return tuple(_record(get_args(annotation)[0], each) for each in value or () if each is not None)
     if is_dataclass(annotation):
+        known = _hints(annotation).items()  # type: ignore[arg-type]
         return annotation(**{name: _record(each, value[name])  # type: ignore[operator]
-                             for name, each in _hints(annotation).items() if name in (value or ())})
+                             for name, each in known if name in (value or ())})
     record = next(filter(is_dataclass, get_args(annotation)), None)
     return value if record is None or value is None else _record(record, value)
 
@@ -492,9 +498,9 @@ def export(frame: pl.DataFrame, path: str | Path) -> Path:
                     pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], dtype=pl.String)
                     for name, kind in frame.schema.items() if kind.is_nested()
                 ]
-                plain = _flattened(frame.with_columns(texts), frame).with_columns(
-                    pl.col(pl.String).str.replace_all(r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]", "\N{REPLACEMENT CHARACTER}"))
-                for_spreadsheets(plain).write_csv(file)
+                plain = pl.col(pl.String).str.replace_all(r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]", "\ufffd")
+                flat = _flattened(frame.with_columns(texts), frame).with_columns(plain)
+                for_spreadsheets(flat).write_csv(file)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise StoreError(f"{target} could not be written ({_reason(error)})") from error
     return target
