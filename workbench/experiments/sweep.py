@@ -10,6 +10,7 @@ With a name its rows are kept on disk, and a sweep of that name goes on where th
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import sys
@@ -228,16 +229,12 @@ class Sweep:
         """Raise before the work runs where a GPU takes none of the settings, or may not be changed."""
         settings = dict.fromkeys(self._configuration(row).setting for row in range(len(self.space)))
         for device in session.devices_of(self._gpus):
-            problem: DeviceError | None = None
             for setting in settings:
-                try:
+                with contextlib.suppress(DeviceError):
                     device.check(setting)
                     break
-                except DeviceError as error:
-                    problem = error
             else:
-                assert problem is not None
-                raise problem
+                device.check(setting)
             if settings != {Setting(): None} and (missing := device.missing_rights()):
                 raise NotPermitted(f"{device.name} cannot be swept: {missing}")
 
