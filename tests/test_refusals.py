@@ -1,5 +1,5 @@
-"""Each option and argument with a value that it cannot have: refused with the value, what is allowed and the remedy,
-before anything runs. No option is ignored, replaced or widened in silence.
+"""Wrong values of every option and argument are refused before anything runs. The message has the value, the allowed
+ones and the remedy. No option is ignored, replaced or widened in silence.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def test_two_names_that_cannot_be_compared_are_described(shell: Callable[[str], 
     assert [(line, found[line]) for line, answer in COMPARED if answer not in found[line]] == []
 
 
-def test_labels_are_compared_from_the_log_and_the_answer_says_so(
+def test_a_comparison_of_labels_is_marked_as_one_from_the_log(
     shell: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
@@ -307,7 +307,7 @@ def test_a_label_is_its_newest_complete_run(log: None) -> None:
         assert Store().find("failed").id == "b1"
 
 
-def test_the_command_line_says_that_no_run_of_a_label_is_complete(
+def test_the_command_line_warns_of_a_label_without_a_complete_run(
     log: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["log", "--compare", "mine", "base"]) == 0

@@ -227,7 +227,7 @@ def _of_log(measurements: Sequence[Measurement], store: Store, tariff: Tariff) -
 def waste_of_run(
     measurement: Measurement, traces: Mapping[str, pl.DataFrame]
 ) -> tuple[list[WasteFinding], list[str], int]:
-    """The waste of one measured run, what is not known, and the number of examined readings.
+    """The waste of one measured run, notes on unknown values, and the number of examined readings.
 
     Args:
         measurement: The run.
