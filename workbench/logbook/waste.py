@@ -259,8 +259,8 @@ def waste_of_run(
 def _of_trace(
     trace: pl.DataFrame, energy_j: float | None = None
 ) -> tuple[list[WasteFinding], list[str], int]:
-    """The waste in a power trace of one GPU (`trace.SCHEMA`), what is not known, and the number of examined
-    readings.
+    """The waste in a power trace of one GPU (`trace.SCHEMA`), notes on unknown values, and the number of
+    examined readings.
 
     Args:
         trace: Power, utilisation and, where it is known, the power limit.
