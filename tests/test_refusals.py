@@ -266,7 +266,7 @@ FUNCTIONS: list[tuple[str, Callable[[], object], str]] = [
     ("compare arguments", lambda: workbench.compare(two, two), "two is called without arguments"),
     ("compare range", lambda: workbench.compare(HIGH, Setting(power_limit_w=900.0), work=lambda: two(1)), "100..250 W"),
     ("compare none", lambda: workbench.compare(work, work, gpus=[]), "gpus=[]"),
-    ("sweep axis", lambda: workbench.sweep(two, {"power_limit": [200.0]}), "did you mean power_limit_w?"),
+    ("sweep axis", lambda: workbench.sweep(two, {"power_limit": [200.0]}), "its axes are batch_size, power_limit_w"),
     ("sweep range", lambda: workbench.sweep(two, {"power_limit_w": [900.0, 999.0]}), "100..250 W"),
     ("sweep label", lambda: workbench.sweep(two, {"batch_size": [1]}, label=""), "names no sweep"),
     ("sweep executor", lambda: workbench.sweep(two, {"batch_size": [1]}, executor=5), "submit"),  # type: ignore[arg-type]

@@ -35,7 +35,6 @@ from ..errors import (
     WorkbenchError,
     checked,
     checked_list,
-    near,
     shown,
 )
 from ..logbook.quantities import format_duration
@@ -466,8 +465,8 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
         axes = ", ".join(AXES)
         raise UsageError(f"a space is a frame, or value lists by axis ({axes}), not {shown(space)}")
     else:
-        if unknown := [str(name) for name in space if name not in AXES]:
-            raise UsageError(f"a space has no axis {unknown[0]!r}{near(unknown[0], AXES)}")
+        if unknown := [name for name in space if name not in AXES]:
+            raise UsageError(f"a space has no axis {unknown[0]!r}; its axes are {', '.join(AXES)}")
         lists = {name: checked_list(name, values, "float", "None") for name, values in space.items()}
         if (count := math.prod(map(len, lists.values()))) > MOST_VALUES:
             raise UsageError(f"{count:,} configurations are too many; give up to {MOST_VALUES:,}")
