@@ -78,20 +78,20 @@ def explained(message: str, known: Iterable[str]) -> str:
     if given := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
         choices = re.findall(r"[-\w]+", given[2])
         return f"{given[1]!r} is unknown{near(given[1], choices, f'choose {listed(choices, 20)}')}"
-    words = message.removeprefix("unrecognized arguments: ")
-    if words == message:
-        return message
-    word = words.split()[0]
-    return f"{word} is unknown{near(word, known)}" if word[0] == "-" else f"{words} is not expected here"
+    if given := re.match(r"unrecognized arguments: (\S+)", message):
+        return f"{given[1]} is unknown{near(given[1], known)}"
+    return message
 
 
 def without_empty(words: Sequence[str]) -> Sequence[str]:
     """The words of a line. Raises BadOptions for an empty one, which selects nothing or everything."""
-    for before, word in zip(("", *words), words, strict=False):
-        if not word.strip() or (word[0] == "-" and word.endswith("=")):
-            name = before if not word.strip() and before.startswith("-") else word.rstrip("=").strip()
-            raise BadOptions(f"{name or 'a value'} is empty; give a value, or leave it out")
+    before = "the command"
+    for word in words:
+        if not word.strip() or re.fullmatch("-.*=", word):
+            raise BadOptions(f"{word or before}: an empty value follows; give one, or leave it out")
+        before = word
     return words
+
 
 def percent(text: str) -> float:
     """A percentage of an option. A value below 1 that may be meant as a share is refused without "%".

@@ -66,7 +66,7 @@ def add_log_commands(commands: Commands) -> None:
         "waste", _waste, "what GPUs drew while they did nothing, and what to do about it",
         "workbench waste --since 2026-11-01 --price 0.3   # of all runs of the log since then",
         "workbench waste --label night --json -           # of one label, for a script",
-        "workbench waste power.csv   # of a trace of another tool; status 1 where nothing can be examined",
+        "workbench waste power.csv                        # of a trace of another tool",
     )
     wasted.add_argument("files", nargs="*", metavar="FILE",
                         help="power traces of other tools; the log where none is given")

@@ -202,9 +202,8 @@ class EnergyMagics(Magics):
         if callable(function):
             return function  # type: ignore[no-any-return]
         if not again:
-            kinds = [f"{each} is " + ("not defined" if each not in namespace else "a function" if
-                     callable(namespace[each]) else f"of type {type(namespace[each]).__name__}")
-                     for each in names]
+            kinds = (f"{each} is " + ("a function" if callable(namespace.get(each)) else
+                     "no function" if each in namespace else "not defined") for each in names)
             raise BadOptions(f"{', '.join(kinds)}. Define {name} as a function, or compare two labels of the "
                              "log with --labels")
         if name not in self.cells:
@@ -252,8 +251,7 @@ class EnergyMagics(Magics):
                 print(*advice(self.session.meter), sep="\n")
             else:
                 raise UsageError(f"%gpu {shortened(line, 80)} is unknown. Use %gpu, %gpu simulate CARD, %gpu "
-                                 "restore or %gpu advise; workbench.gpu_settings(power_limit_w=200) sets a "
-                                 "limit")
+                                 "restore or %gpu advise; workbench.gpu_settings sets a limit")
         except WorkbenchError as error:
             raise UsageError(str(error)) from error
 

@@ -1,5 +1,5 @@
-"""Each option and argument with a value that it cannot have: refused with the value, what is allowed and the remedy,
-before anything runs. No option is ignored, replaced or widened in silence.
+"""Wrong values of every option and argument are refused before anything runs. The message has the value, the allowed
+ones and the remedy. No option is ignored, replaced or widened in silence.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ COMPARED = [
     ("small large", "small is a function, large is not defined. Define large as a function, or compare two labels of "
      "the log with --labels"),
     ("large small", "large is not defined, small is a function. Define large"),
-    ("base small", "base is not defined, small is a function"), ("small five", "five is of type int"),
+    ("base small", "base is not defined, small is a function"), ("small five", "five is no function"),
     ("small() second()", "small() calls a function; omit the parentheses: small"), ("base small()", "omit the parent"),
     ("--labels base nope", "labelled 'nope'"), ("--labels small second", "labelled 'small'"),
     ("nope base", "labelled 'nope'"), ("base base", "compared with itself"), ("base", "NAME"),
@@ -127,7 +127,7 @@ def test_two_names_that_cannot_be_compared_are_described(shell: Callable[[str], 
     assert [(line, found[line]) for line, answer in COMPARED if answer not in found[line]] == []
 
 
-def test_labels_are_compared_from_the_log_and_the_answer_says_so(
+def test_a_comparison_of_labels_is_marked_as_one_from_the_log(
     shell: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
@@ -139,10 +139,10 @@ def test_labels_are_compared_from_the_log_and_the_answer_says_so(
 
 LOGGED = (
     ("--last 0", "1 or more"), ("--last x", "--last x: give a whole number"), ("--label nope", "labelled 'nope'"),
-    ("--label ''", "--label is empty"), ("--export ''", "--export is empty"), ("--export folder", "ends in none of"),
+    ("--label ''", "--label: an empty value"), ("--export ''", "--export: an empty value"), ("--export folder", "ends in none of"),
     ("--compare base nope", "labelled 'nope'"), ("--compare base other --label base", "--label lists runs"),
     ("--compare base other --last 1", "--last lists runs"), ("--compare base other --export a.csv", "--export lists"),
-    ("extra", "extra is not expected"),
+    ("extra", "extra is unknown"),
 )
 
 
@@ -165,23 +165,23 @@ def test_a_wrong_line_of_gpu_names_what_there_is(shell: Callable[[str], str]) ->
 
 
 COMMANDS = [
-    ("run --gpus 5 -- true", "GPU 5 not found; available: 0"), ("run --gpus  -- true", "--gpus is empty"),
-    ("run --simulate  -- true", "--simulate is empty"), ("run --simulate= -- true", "--simulate is empty"),
-    ("run --label  -- true", "--label is empty"), ("run --json folder -- true", "is a directory"),
+    ("run --gpus 5 -- true", "GPU 5 not found; available: 0"), ("run --gpus  -- true", "--gpus: an empty value"),
+    ("run --simulate  -- true", "an empty value follows"), ("run --simulate= -- true", "an empty value follows"),
+    ("run --label  -- true", "--label: an empty value"), ("run --json folder -- true", "is a directory"),
     ("run --json none/a -- true", "no directory none"), ("run --job-id 4 -- true", "--job-id 4 needs --job-dir"),
     ("run --max-slowdown 5 -- true", "--max-slowdown needs --tune. Add --tune, or remove --max-slowdown"),
     ("run --tune --over all -- true", "choose power, clocks, both"), ("run nosuch", "no program 'nosuch'"),
-    ("job none", "none is no directory, and no measurement is labelled 'none'"), ("job ", "is empty"),
+    ("job none", "none is no directory, and no measurement is labelled 'none'"), ("job ", "an empty value follows"),
     ("job base --job-id 4", "'base' is no directory"), ("job folder", "no readable log"),
     ("log --last x", "--last x: give a whole number"), ("log --last 0", "1 or more"), ("log --label nope", "'nope'"),
-    ("log --label ", "--label is empty"), ("log --export ", "--export is empty"), ("log --export a.txt", ".parquet"),
+    ("log --label ", "--label: an empty value"), ("log --export ", "--export: an empty value"), ("log --export a.txt", ".parquet"),
     ("log --compare base nope", "'nope'"), ("log --compare base other --last 3", "--last lists runs"),
     ("log --compare base other --export a.csv", "--export lists runs"), ("log --json folder", "is a directory"),
-    ("report nope", "'nope'"), ("report ", "is empty"), ("report --label ", "--label is empty"),
+    ("report nope", "'nope'"), ("report ", "an empty value follows"), ("report --label ", "--label: an empty value"),
     ("report --last 0", "1 or more"), ("report --since today", "2026-11-22"), ("report --since 2999-01-01", "no meas"),
     ("report --pue 0.5", "1 or more"), ("report --pue inf", "1 or more"), ("report --g-co2-per-kwh nan", "0 or more"),
     ("report --intensity-source grid", "g_co2_per_kwh"), ("report --latex -o a.md", "remove --latex"),
-    ("report -o ", "-o is empty"), ("report -o folder", "is a directory"), ("report -o none/a.md", "no directory none"),
+    ("report -o ", "-o: an empty value"), ("report -o folder", "is a directory"), ("report -o none/a.md", "no directory none"),
     ("report -o a.docx", ".md, .tex"), ("import smi.csv --every 0", "--every 0"), ("import smi.csv --every nan", "nan"),
     ("import folder", "folder"), ("import none.csv", "No such file"), ("waste --label nope", "'nope'"),
     ("waste --last 0", "1 or more"), ("waste --since x", "2026-11-22"), ("waste --price -1", "0 or more"),
@@ -190,13 +190,13 @@ COMMANDS = [
     ("profile-gpu --gpus 5", "GPU 5 not found"), ("profile-gpu --seconds -1", "0.2 to 600"),
     ("profile-gpu --list --output folder", "is a directory"), ("profile-gpu --list --output none/a", "no directory"),
     ("share --gpus 5 true true", "GPU 5 not found"), ("share --rounds 0 true true", "rounds=0"),
-    ("share --stage-s x true true", "--stage-s x: give a number"), ("share true  --rounds 2", "is empty"),
+    ("share --stage-s x true true", "--stage-s x: give a number"), ("share true  --rounds 2", "an empty value follows"),
     ("serve-metrics --gpus 5", "GPU 5 not found"), ("serve-metrics --every nan", "0.1 to 3600"),
     ("serve-metrics --port -1", "0 to 65535"), ("serve-metrics --port 70000", "0 to 65535"),
     ("doctor --gpus 5", "GPU 5 not found; available: 0"), ("doctor --seconds -1", "--seconds -1: give seconds above 0"),
     ("doctor --seconds nan", "--seconds nan"), ("doctor --record folder", "is a directory"),
     ("doctor --record a.jsonl --seconds -1", "--seconds -1"), ("doctor --record a --report b", "give one of them"),
-    ("notebooks ", "is empty"), ("completion tcsh", "bash, zsh, fish"), ("gpus --gpus 5", "not an option of gpus"),
+    ("notebooks ", "an empty value follows"), ("completion tcsh", "bash, zsh, fish"), ("gpus --gpus 5", "not an option of gpus"),
 ]
 
 
@@ -250,7 +250,7 @@ FUNCTIONS: list[tuple[str, Callable[[], object], str]] = [
     ("trace", lambda: workbench.trace_of(""), "is empty"), ("iterations", lambda: workbench.iterations_of(""), "is empty"),
     ("show", lambda: workbench.show(""), "names nothing"), ("job", lambda: workbench.read_job(""), "no directory"),
     ("job id", lambda: workbench.read_job("base", "4"), "no directory with several jobs"),
-    ("id", lambda: workbench.trace_of("a"), "4 measurements have an id that begins with 'a'"),
+    ("id", lambda: workbench.trace_of("a"), "begins the ids a1, a22"),
     ("report", lambda: workbench.report(""), "is empty"), ("report label", lambda: workbench.report(label=""), "is empty"),
     ("report source", lambda: workbench.report(intensity_source="x"), "g_co2_per_kwh"),
     ("waste label", lambda: workbench.waste("base", label="other"), "label='other'"),
@@ -266,7 +266,7 @@ FUNCTIONS: list[tuple[str, Callable[[], object], str]] = [
     ("compare arguments", lambda: workbench.compare(two, two), "two is called without arguments"),
     ("compare range", lambda: workbench.compare(HIGH, Setting(power_limit_w=900.0), work=lambda: two(1)), "100..250 W"),
     ("compare none", lambda: workbench.compare(work, work, gpus=[]), "gpus=[]"),
-    ("sweep axis", lambda: workbench.sweep(two, {"power_limit": [200.0]}), "did you mean power_limit_w?"),
+    ("sweep axis", lambda: workbench.sweep(two, {"power_limit": [200.0]}), "its axes are batch_size, power_limit_w"),
     ("sweep range", lambda: workbench.sweep(two, {"power_limit_w": [900.0, 999.0]}), "100..250 W"),
     ("sweep label", lambda: workbench.sweep(two, {"batch_size": [1]}, label=""), "names no sweep"),
     ("sweep executor", lambda: workbench.sweep(two, {"batch_size": [1]}, executor=5), "submit"),  # type: ignore[arg-type]
@@ -307,7 +307,7 @@ def test_a_label_is_its_newest_complete_run(log: None) -> None:
         assert Store().find("failed").id == "b1"
 
 
-def test_the_command_line_says_that_no_run_of_a_label_is_complete(
+def test_the_command_line_warns_of_a_label_without_a_complete_run(
     log: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["log", "--compare", "mine", "base"]) == 0

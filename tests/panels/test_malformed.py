@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from workbench.panels._views.power.panel import PowerView
 from workbench.panels.tab_sheets import SweepPanel
 from workbench.records import Measurement, Setting
 
-PYTHON = re.compile(r"\b[A-Z]\w*(Error|Exception|Warning)\b|Traceback|NoneType|object at 0x|<class|failed in the panel")
+PYTHON = re.compile(r"\b[A-Z]\w*(Error|Exception|Warning)\b|Traceback|NoneType|object at 0x|<class")
 MESSAGES = {  # of each panel, with their fields
     "apply": {"apply": "", "undo": "", "default": "", "gpu": "uuid",
               "choose": "power_limit_w sm_clock_mhz mem_clock_mhz batch_size"},
@@ -80,7 +81,7 @@ def trace() -> Any:
 
 
 def test_no_malformed_message_shows_a_python_error(panels: dict[str, LivePanel]) -> None:
-    draw = random.Random(20261128)
+    draw = random.Random(int(os.environ.get("SEED", 20261128)))
     wrong = []
     for name, panel in panels.items():
         browser = Browser(panel)

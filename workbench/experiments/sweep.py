@@ -10,6 +10,7 @@ With a name its rows are kept on disk, and a sweep of that name goes on where th
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import sys
@@ -34,7 +35,6 @@ from ..errors import (
     WorkbenchError,
     checked,
     checked_list,
-    near,
     shown,
 )
 from ..logbook.quantities import format_duration
@@ -228,16 +228,12 @@ class Sweep:
         """Raise before the work runs where a GPU takes none of the settings, or may not be changed."""
         settings = dict.fromkeys(self._configuration(row).setting for row in range(len(self.space)))
         for device in session.devices_of(self._gpus):
-            problem: DeviceError | None = None
             for setting in settings:
-                try:
+                with contextlib.suppress(DeviceError):
                     device.check(setting)
                     break
-                except DeviceError as error:
-                    problem = error
             else:
-                assert problem is not None
-                raise problem
+                device.check(setting)
             if settings != {Setting(): None} and (missing := device.missing_rights()):
                 raise NotPermitted(f"{device.name} cannot be swept: {missing}")
 
@@ -469,8 +465,8 @@ def candidates(space: pl.DataFrame | Mapping[str, Sequence[float | None]]) -> pl
         axes = ", ".join(AXES)
         raise UsageError(f"a space is a frame, or value lists by axis ({axes}), not {shown(space)}")
     else:
-        if unknown := [str(name) for name in space if name not in AXES]:
-            raise UsageError(f"a space has no axis {unknown[0]!r}{near(unknown[0], AXES)}")
+        if unknown := [name for name in space if name not in AXES]:
+            raise UsageError(f"a space has no axis {unknown[0]!r}; its axes are {', '.join(AXES)}")
         lists = {name: checked_list(name, values, "float", "None") for name, values in space.items()}
         if (count := math.prod(map(len, lists.values()))) > MOST_VALUES:
             raise UsageError(f"{count:,} configurations are too many; give up to {MOST_VALUES:,}")

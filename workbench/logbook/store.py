@@ -225,18 +225,15 @@ class Store:
         log, name = self.log(), name.encode("utf-8", "replace").decode()  # as labels are kept
         if not name.strip():
             raise UsageError("a label or id is empty; give one, the log lists them")
-        labelled = log.filter(pl.col("label") == name)
-        complete = labelled.filter(pl.col("outcome") == "ok")
-        if labelled.height and not complete.height:
-            warnings.warn(f"no run labelled {name!r} is complete; this is the newest", stacklevel=2)
-        hits = complete if complete.height else labelled
-        if not labelled.height:
+        hits = log.filter(pl.col("label") == name).sort(pl.col("outcome") == "ok", maintain_order=True)
+        if hits.is_empty():
             hits = log.filter(pl.col("id").str.starts_with(name))
-            if not hits.height:
+            if hits.is_empty():
                 raise unknown(name, log["label"])
             if hits.height > 1:
-                raise UsageError(f"{hits.height} measurements have an id that begins with {name!r}: "
-                                 f"{listed(hits['id'])}; give more of it")
+                raise UsageError(f"{name!r} begins the ids {listed(hits['id'])}; give more of one")
+        elif hits["outcome"][-1] != "ok":
+            warnings.warn(f"no run labelled {name!r} is complete; this is the newest", stacklevel=2)
         return from_row(hits.row(-1, named=True))
 
     def trace(self, measurement_id: str) -> pl.DataFrame | None:

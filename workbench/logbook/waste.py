@@ -227,7 +227,7 @@ def _of_log(measurements: Sequence[Measurement], store: Store, tariff: Tariff) -
 def waste_of_run(
     measurement: Measurement, traces: Mapping[str, pl.DataFrame]
 ) -> tuple[list[WasteFinding], list[str], int]:
-    """The waste of one measured run, what is not known, and the number of examined readings.
+    """The waste of one measured run, notes on unknown values, and the number of examined readings.
 
     Args:
         measurement: The run.
@@ -259,8 +259,8 @@ def waste_of_run(
 def _of_trace(
     trace: pl.DataFrame, energy_j: float | None = None
 ) -> tuple[list[WasteFinding], list[str], int]:
-    """The waste in a power trace of one GPU (`trace.SCHEMA`), what is not known, and the number of examined
-    readings.
+    """The waste in a power trace of one GPU (`trace.SCHEMA`), notes on unknown values, and the number of
+    examined readings.
 
     Args:
         trace: Power, utilisation and, where it is known, the power limit.

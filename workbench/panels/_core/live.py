@@ -19,7 +19,6 @@ import gzip
 import importlib.metadata
 import importlib.util
 import json
-import logging
 import math
 import re
 import threading
@@ -30,7 +29,7 @@ from typing import Any, ClassVar
 
 import anywidget
 
-from ...errors import UsageError, WorkbenchError, checked_value, shown
+from ...errors import UsageError, WorkbenchError, checked_value, describe_error, shown
 from . import theme
 from .jupyter import answer_while_busy, cell_is_running, executed, kernel, unblock
 from .persistent import Bundle, Displayed, DisplayHandle, widget_bundle
@@ -63,7 +62,6 @@ export default {
 """
 
 Content = dict[str, Any]  # of a message
-_logger = logging.getLogger(__name__)
 Message = tuple[Content, list[bytes]]
 
 
@@ -358,15 +356,11 @@ class LivePanel(Displayed, anywidget.AnyWidget):
 
     @contextlib.contextmanager
     def _report_errors(self) -> Any:
-        """Show errors of this block under the plot. An error of the panel itself is logged."""
+        """Show errors of this block under the plot."""
         try:
             yield
-        except (WorkbenchError, OSError) as error:
-            self.report_error(str(error) if isinstance(error, WorkbenchError) else str(error.strerror))
-        except Exception:
-            _logger.exception("the panel %s failed", type(self).__name__)
-            self.report_error("this failed in the panel itself; the kernel's log has details. Run its cell "
-                              "again")
+        except Exception as error:
+            self.report_error(describe_error(error))
 
     def report_error(self, problem: str) -> None:
         """Show one sentence under the plot until another, or an empty one, replaces it."""

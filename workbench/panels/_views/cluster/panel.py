@@ -22,7 +22,7 @@ from ....cluster.power import NodeType
 from ....cluster.scenario import KINDS, UNITS, Scenario
 from ....cluster.sources import sources
 from ....cluster.views import DISTRIBUTIONS
-from ....errors import SimulationError, UsageError, shown
+from ....errors import SimulationError, UsageError, is_list, shown
 from ..._core import theme
 from ..._core.live import Content, LivePanel, Message, field, script
 from ..._core.svg import page
@@ -296,7 +296,7 @@ def cluster(
     Raises:
         UsageError: An invalid argument.
     """
-    if len(values) and sweep is None:
+    if sweep is None and is_list(values) and tuple(values):
         raise UsageError(f"values={shown(values)} need sweep=, the setting that takes them")
     given = sources(log)
     if isinstance(kind, str):
