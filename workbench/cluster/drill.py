@@ -73,6 +73,6 @@ def _neighbours(result: Result, job_id: str) -> pl.DataFrame:
     mine = pl.col("job_id") == job_id
     both = result.stays.filter(~mine).join(result.stays.filter(mine), on=["node", "gpu"])
     return both.select(
-        "job_id", pl.max_horizontal("from_s", "from_s_right").alias("from_s"),
-        pl.min_horizontal("to_s", "to_s_right").alias("to_s"),
+        "job_id", from_s=pl.max_horizontal("from_s", "from_s_right"),
+        to_s=pl.min_horizontal("to_s", "to_s_right"),
     ).filter(pl.col("from_s") < pl.col("to_s")).unique()

@@ -117,36 +117,30 @@ def _table(path: Path) -> pl.DataFrame:
 
 def _pods(frame: pl.DataFrame) -> pl.DataFrame:
     start = pl.coalesce([name for name in ("scheduled_time", "creation_time") if name in frame.columns])
-    part = pl.col("gpu_milli").cast(pl.Float64) / 1000
+    part = pl.col("gpu_milli") / 1000
     spec = _text(frame, "gpu_spec")
     return _whole(frame.select(
-        pl.col("name").alias("job_id"),
-        pl.col("creation_time").cast(pl.Float64).alias("submit_s"),
-        (pl.col("deletion_time") - start).cast(pl.Float64).alias("duration_s"),
-        pl.col("num_gpu").cast(pl.Int64, strict=False).alias("num_gpus"),
-        pl.when((pl.col("num_gpu") == 1) & (part > 0) & (part < 1)).then(part).alias("utilisation"),
+        job_id="name", submit_s="creation_time", duration_s=pl.col("deletion_time") - start,
+        num_gpus="num_gpu", utilisation=_share(part, pl.col("num_gpu") == 1),
         # "V100M16|V100M32" means either, which is more than one type and less than any.
-        pl.when((spec != "") & ~spec.str.contains("|", literal=True)).then(spec).alias("gpu_type"),
+        gpu_type=pl.when((spec != "") & ~spec.str.contains("|", literal=True)).then(spec),
     ))
 
 
 def _tasks(frame: pl.DataFrame) -> pl.DataFrame:
     """PAI's table has no submission time; the start time replaces it."""
-    part = pl.col("plan_gpu").cast(pl.Float64) / 100
-    name = (
-        pl.concat_str([pl.col("job_name"), pl.col("task_name")], separator="/")
-        if "task_name" in frame.columns else pl.col("job_name")
-    )
-    spec = _text(frame, "gpu_type")
-    gpus = pl.col("inst_num").cast(pl.Float64) * part.ceil()
+    part, spec = pl.col("plan_gpu") / 100, _text(frame, "gpu_type")
+    names = [name for name in ("job_name", "task_name") if name in frame.columns]
     return _whole(frame.select(
-        name.alias("job_id"), _text(frame, "user").alias("user"),
-        pl.col("start_time").cast(pl.Float64).alias("submit_s"),
-        (pl.col("end_time") - pl.col("start_time")).cast(pl.Float64).alias("duration_s"),
-        gpus.fill_null(0).cast(pl.Int64, strict=False).alias("num_gpus"),
-        pl.when((part > 0) & (part < 1)).then(part).alias("utilisation"),
-        pl.when((spec != "") & (spec != "MISC")).then(spec).alias("gpu_type"),
+        job_id=pl.concat_str(names, separator="/"), user=_text(frame, "user"), submit_s="start_time",
+        duration_s=pl.col("end_time") - pl.col("start_time"),
+        num_gpus=(pl.col("inst_num") * part.ceil()).fill_null(0), utilisation=_share(part),
+        gpu_type=pl.when(~spec.is_in(["", "MISC"])).then(spec),
     ))
+
+
+def _share(part: pl.Expr, whole: pl.Expr | bool = True) -> pl.Expr:
+    return pl.when((part > 0) & (part < 1) & whole).then(part)
 
 
 def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
@@ -168,16 +162,12 @@ def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
     )
     kinds = tres.str.extract_all(r"gres/gpu:[^=,]+=")
     kind = pl.when(kinds.list.n_unique() == 1).then(kinds.list.first().str.extract(r"gres/gpu:([^=,]+)=", 1))
-    seconds = pl.col("ElapsedRaw").cast(pl.Float64, strict=False)
-    running = (
-        pl.col("State").str.contains(r"^(RUNNING|PENDING|SUSPENDED|REQUEUED)") if "State" in frame.columns
-        else pl.lit(False)
-    )
+    running = _text(frame, "State").str.contains(r"^(RUNNING|PENDING|SUSPENDED|REQUEUED)").fill_null(False)
     submit_s = moments(frame["Submit"])[0] / 1e6  # "Unknown" and "None" are null
     return _whole(frame.select(
-        pl.col("JobID").alias("job_id"), _text(frame, "User").alias("user"),
-        submit_s.alias("submit_s"), pl.when(~running).then(seconds).alias("duration_s"),
-        pl.coalesce(plain, typed).fill_null(0).alias("num_gpus"), kind.alias("gpu_type"),
+        job_id="JobID", user=_text(frame, "User"), submit_s=submit_s,
+        duration_s=pl.when(~running).then("ElapsedRaw"),
+        num_gpus=pl.coalesce(plain, typed).fill_null(0), gpu_type=kind,
     ))
 
 
@@ -190,8 +180,9 @@ def _whole(frame: pl.DataFrame) -> pl.DataFrame:
     """All columns of the schema by submission time, absent ones null: the order of a dumped table is
     arbitrary.
     """
-    absent = {name: kind for name, kind in SCHEMA.items() if name not in frame.columns}
-    missing = [pl.lit(None, dtype=kind).alias(name) for name, kind in absent.items()]
-    columns = [pl.col(name).cast(kind, strict=False) for name, kind in SCHEMA.items()]
-    return frame.with_columns(missing).select(columns).sort("submit_s", maintain_order=True, nulls_last=True)
+    columns = [
+        (pl.col(name) if name in frame.columns else pl.lit(None).alias(name)).cast(kind, strict=False)
+        for name, kind in SCHEMA.items()
+    ]
+    return frame.select(columns).sort("submit_s", maintain_order=True, nulls_last=True)
 

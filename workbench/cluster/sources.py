@@ -49,19 +49,20 @@ class LogSource:
         Raises:
             UsageError: It cannot be read.
         """
-        if (trimmed, keep_valid) not in self._pieces:
+        found = self._pieces.get((trimmed, keep_valid))
+        if found is None:
             try:
                 table = self.load(keep_valid=keep_valid)
                 done = trim(table) if trimmed else None
-                self._pieces[trimmed, keep_valid] = done, parts(table if done is None else done.jobs)
+                found = done, parts(done.jobs if done else table)
             except UsageError as error:
-                self._pieces[trimmed, keep_valid] = str(error)
+                found = str(error)
             except (pl.exceptions.PolarsError, ValueError, TypeError, OverflowError) as error:
-                self._pieces[trimmed, keep_valid] = (
+                found = (
                     f"the log cannot be read as jobs: {error}. Give submit_s, duration_s and num_gpus as "
                     "numbers, times in seconds"
                 )
-        found = self._pieces[trimmed, keep_valid]
+            self._pieces[trimmed, keep_valid] = found
         if isinstance(found, str):
             raise UsageError(found)
         return found
@@ -77,23 +78,21 @@ def sources(given: Any) -> dict[str, LogSource]:
     Raises:
         UsageError: `given` is none of these.
     """
-    found: list[LogSource] = []
     if given is None:
-        found += _directory(data_directory())
-        found += [
-            LogSource(name, partial(_generated, count, gpus, load), drawn=True)
-            for name, count, gpus, load in GENERATED
+        found = _directory(data_directory()) + [
+            LogSource(name, partial(_generated, *what), drawn=True) for name, *what in GENERATED
         ]
-    elif isinstance(given, Mapping):
-        for name, each in given.items():
-            found.append(LogSource(str(name), partial(read, each), named=isinstance(each, (str, Path))))
     elif isinstance(given, pl.DataFrame):
-        found.append(LogSource("jobs", partial(read, given)))
+        return sources({"jobs": given})
+    elif isinstance(given, Mapping):
+        found = [
+            LogSource(str(name), partial(read, each), named=isinstance(each, (str, Path)))
+            for name, each in given.items()
+        ]
     elif isinstance(given, (str, Path)):
-        found += of_path(given)
+        found = of_path(given)
     elif isinstance(given, Sequence):
-        for each in given:
-            found += list(sources(each).values())
+        found = [source for each in given for source in sources(each).values()]
     else:
         raise UsageError(
             f"a job log is a frame, a path, or several of these by name, not {type(given).__name__}"

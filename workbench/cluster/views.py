@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from .result import Result
+from .result import TIMELINE, Result
 from .summary import per_job
 
 Floats = np.ndarray
@@ -33,8 +33,8 @@ def compared(runs: pl.DataFrame, first: str) -> pl.DataFrame:
     """
     spread = pl.col("energy_kwh", "energy_ratio").std().name.suffix("_sd")
     figures = pl.col(pl.Float64, pl.Int64).exclude("value", "seed").mean()
-    known = runs.with_columns(energy_over(first))
-    return known.group_by("value", "policy", maintain_order=True).agg(figures, spread, draws=pl.len())
+    groups = runs.with_columns(energy_over(first)).group_by("value", "policy", maintain_order=True)
+    return groups.agg(figures, spread, draws=pl.len())
 
 
 def course(result: Result) -> dict[str, Floats]:
@@ -46,8 +46,8 @@ def course(result: Result) -> dict[str, Floats]:
     rows = result.timeline.filter(pl.col("time_s") < result.end_s)
     times_s = np.append(rows["time_s"], result.end_s)
     power_w = np.diff(np.append(rows["energy_j"], result.energy_j)) / np.diff(times_s)
-    columns = {name: rows[name].to_numpy() for name in ("hosting", "awake", "running", "queued")}
-    return {"hours": (times_s[1:] - result.start_s) / 3600, "power_w": power_w, **columns}
+    counts = {name: rows[name].to_numpy() for name in TIMELINE[3:]}
+    return {"hours": (times_s[1:] - result.start_s) / 3600, "power_w": power_w, **counts}
 
 
 def distribution(values: pl.Series) -> Floats:
@@ -66,8 +66,7 @@ NOTABLE = {
 def notable(jobs: pl.DataFrame, count: int = 6) -> dict[str, list[str]]:
     """Notable jobs by reason of `NOTABLE`; a reason without any job is left out."""
     known = per_job(jobs).with_columns(
-        (pl.col("end_s") - pl.col("deadline_s")).alias("late_s"),
-        (pl.col("undos") + pl.col("moves")).alias("stops"),
+        late_s=pl.col("end_s") - pl.col("deadline_s"), stops=pl.col("undos") + pl.col("moves")
     )
     found = {}
     for reason, (column, least) in NOTABLE.items():
@@ -100,6 +99,4 @@ def rounded(value: float, digits: int = 3) -> float:
     >>> rounded(12345.678), rounded(0.0)
     (12300.0, 0.0)
     """
-    if value == 0 or not math.isfinite(value):
-        return 0.0
-    return round(value, digits - 1 - math.floor(math.log10(abs(value))))
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else 0.0
