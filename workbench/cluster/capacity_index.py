@@ -29,7 +29,7 @@ class CapacityIndex:
 
     def find(
         self, job: Job, limit: int, fits: Callable[[Job, Mix], bool], accepts: Callable[[Job, Gpu], bool]
-    ) -> Gpu | None:
+    ) -> list[Gpu] | None:
         """The open GPU of the highest utilisation that can take the job.
 
         Args:
@@ -43,5 +43,5 @@ class CapacityIndex:
             if fits(job, mix):
                 for gpu in self._open[mix]:
                     if accepts(job, gpu):
-                        return gpu
+                        return [gpu]
         return None

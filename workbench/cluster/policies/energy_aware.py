@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..colocation import History, Mix
-from ..placement import FreeNodesPolicy, WaitingJobs, nodes_of, usable_memory
+from ..colocation import Mix
+from ..placement import FreeNodesPolicy, nodes_of
 from ..policy import ClusterControl
 from ..power import UNIT
 from ..ranking import Ranking
@@ -73,12 +73,9 @@ class EnergyAwarePolicy(FreeNodesPolicy):
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
-        self.history = History(cluster.profiles)
         self.ranking = Ranking(cluster, max_jobs=self.max_jobs)
-        self.memory = usable_memory(cluster)
         self.move_s = cluster.checkpoint_s + cluster.restart_s
         self.review_due_s = cluster.now_s
-        self.waiting = WaitingJobs()
         self.ends: dict[Node, float] = {}  # expected last end, for nodes with jobs
         self.reserved: set[Gpu] = set()  # for moving jobs
         self.draining: set[Node] = set()

@@ -172,7 +172,7 @@ class Tiresias(Srtf):
     def worth(self, victim: Job) -> float:
         return victim.done_s(self.cluster.now_s) * victim.num_gpus
 
-    def place_on(self, job: Job, gpus: list[Gpu]) -> None:
+    def place_on(self, job: Job, gpus: Gpus | list[Gpu]) -> None:
         super().place_on(job, gpus)
         if job not in self.second:
             self.cluster.notify(job, self.THRESHOLD_GPU_S / job.num_gpus - job.done_s(self.cluster.now_s))
