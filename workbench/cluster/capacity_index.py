@@ -39,9 +39,6 @@ class CapacityIndex:
             accepts: Whether this GPU takes the job.
         """
         mixes = [mix for mix in self._open if mix.load <= limit]
-        for mix in sorted(mixes, key=lambda mix: (mix.load, mix.key), reverse=True):
-            if fits(job, mix):
-                for gpu in self._open[mix]:
-                    if accepts(job, gpu):
-                        return [gpu]
-        return None
+        mixes.sort(key=lambda mix: (mix.load, mix.key), reverse=True)
+        open_gpus = (gpu for mix in mixes if fits(job, mix) for gpu in self._open[mix])
+        return next(([gpu] for gpu in open_gpus if accepts(job, gpu)), None)

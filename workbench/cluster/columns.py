@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator
 
 import polars as pl
+from polars import col
 
 from . import jobs as logs
 from .colocation import Profile
@@ -23,16 +24,16 @@ class Columns:
     """
 
     def __init__(self, log: pl.DataFrame) -> None:
-        load = (pl.col("utilisation") * UNIT).round().cast(int)
-        kinds = log.select(kind=pl.struct(pl.col("model").fill_null("?"), load=load))
+        load = (col.utilisation * UNIT).round().cast(int)
+        kinds = log.select(kind=pl.struct(col.model.fill_null("?"), load=load))
         distinct = kinds.unique(maintain_order=True).with_row_index("profile")
         self.profiles = [Profile(**each) for each in distinct["kind"]]
-        epoch_s = pl.max_horizontal(pl.lit(logs.SHORTEST_S), pl.col("duration_s") / logs.EPOCHS)
+        epoch_s = pl.max_horizontal(pl.lit(logs.SHORTEST_S), col.duration_s / logs.EPOCHS)
         rows = log.hstack(kinds.join(distinct, on="kind", how="left", maintain_order="left")).select(
-            "submit_s", "duration_s", pl.col("expected_s").fill_null(pl.col("duration_s")),
-            pl.col("duration_s").alias("left_s"), pl.col("deadline_s").fill_null(NEVER_S),
-            pl.col("epoch_s").fill_null(epoch_s), pl.col("sensitivity").fill_null(1.0), "num_gpus", "profile",
-            pl.col("kind").struct["load"], "memory_bytes", "priority",
+            "submit_s", "duration_s", col.expected_s.fill_null(col.duration_s),
+            col.duration_s.alias("left_s"), col.deadline_s.fill_null(NEVER_S),
+            col.epoch_s.fill_null(epoch_s), col.sensitivity.fill_null(1.0), "num_gpus", "profile",
+            col.kind.struct["load"], "memory_bytes", "priority",
         )
         self.submit = array("d", log["submit_s"].to_numpy().tobytes())
         self.jobs: Iterator[Job] = (Job(index, *row) for index, row in enumerate(rows.iter_rows()))

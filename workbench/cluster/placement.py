@@ -43,7 +43,7 @@ class FreeNodes:
 
     def touched(self, gpus: Sequence[Gpu]) -> None:
         """File the nodes of these GPUs, which a job has come to or left."""
-        for node in nodes_of(gpus) if len(gpus) > 1 else (gpus[0].node,):
+        for node in nodes_of(gpus):
             self.moved(node)
 
     def find(self, job: Job, *, spread: bool = False) -> list[Gpu] | None:
@@ -133,8 +133,4 @@ def nodes_of(gpus: Iterable[Gpu]) -> list[Node]:
 
 def free_gpus(node: Node, count: int) -> list[Gpu]:
     """The first so many free GPUs of a node that has them."""
-    if count == 1:
-        for gpu in node.gpus:
-            if not gpu.jobs:
-                return [gpu]
     return [gpu for gpu in node.gpus if not gpu.jobs][:count]

@@ -14,7 +14,7 @@ import polars as pl
 from ..errors import UsageError
 from .generator import generate
 from .joblogs import Trimmed, parts, trim
-from .readers import read
+from .readers import no_file, read
 
 Pieces = tuple[Trimmed | None, dict[str, pl.DataFrame]]
 
@@ -121,14 +121,11 @@ def of_path(path: str | Path) -> list[LogSource]:
     """The log of a file, or those of a directory. Raises UsageError where there is none."""
     where = Path(path).expanduser()
     if where.is_dir():
-        found = _directory(where)
-        if not found:
-            raise UsageError(f"{str(where)!r} contains no Parquet, CSV or text file")
-        return found
+        if found := _directory(where):
+            return found
+        raise UsageError(f"{str(where)!r} contains no Parquet, CSV or text file")
     if not where.exists():
-        raise UsageError(
-            f"there is no file {str(where)!r}; give the path of a job log (Parquet or CSV), or a frame"
-        )
+        raise no_file(where)
     return [LogSource(where.stem, partial(read, where), named=True)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
+from polars import col
 
 from ..tariff import J_PER_KWH
 from .result import Result
@@ -13,12 +14,12 @@ def per_job(jobs: pl.DataFrame) -> pl.DataFrame:
     the time on GPUs.
     """
     return jobs.with_columns(
-        jct_s=pl.col("end_s") - pl.col("submit_s"), inflation=pl.col("run_s") / pl.col("duration_s") - 1,
-        missed=(pl.col("end_s") > pl.col("deadline_s") * (1 + 1e-12)).fill_null(False),
+        jct_s=col.end_s - col.submit_s, inflation=col.run_s / col.duration_s - 1,
+        missed=(col.end_s > col.deadline_s * (1 + 1e-12)).fill_null(False),
     ).with_columns(
-        wait_s=(pl.col("jct_s") - pl.col("run_s")).clip(0.0), jct_h=pl.col("jct_s") / 3600,
-        slowdown=pl.col("jct_s") / pl.col("duration_s"),
-    ).with_columns(wait_h=pl.col("wait_s") / 3600)
+        wait_s=(col.jct_s - col.run_s).clip(0.0), jct_h=col.jct_s / 3600,
+        slowdown=col.jct_s / col.duration_s,
+    ).with_columns(wait_h=col.wait_s / 3600)
 
 
 def summarise(result: Result) -> dict[str, float | int | str]:
@@ -31,13 +32,13 @@ def summarise(result: Result) -> dict[str, float | int | str]:
     """
     frame = per_job(result.jobs)
     row = frame.select(
-        runtime_inflation=pl.col("run_s").mean() / pl.col("duration_s").mean() - 1,
-        mean_job_inflation=pl.col("inflation").mean(),
-        p95_job_inflation=pl.col("inflation").quantile(0.95, "linear"),
-        jct_h=pl.col("jct_s").mean() / 3600, jct_p95_h=pl.col("jct_s").quantile(0.95, "linear") / 3600,
-        wait_h=pl.col("wait_s").mean() / 3600, wait_p95_h=pl.col("wait_s").quantile(0.95, "linear") / 3600,
-        misses=pl.col("missed").sum(), deadlines=pl.col("deadline_s").count(), undos=pl.col("undos").sum(),
-        moves=pl.col("moves").sum(),
+        runtime_inflation=col.run_s.mean() / col.duration_s.mean() - 1,
+        mean_job_inflation=col.inflation.mean(),
+        p95_job_inflation=col.inflation.quantile(0.95, "linear"),
+        jct_h=col.jct_s.mean() / 3600, jct_p95_h=col.jct_s.quantile(0.95, "linear") / 3600,
+        wait_h=col.wait_s.mean() / 3600, wait_p95_h=col.wait_s.quantile(0.95, "linear") / 3600,
+        misses=col.missed.sum(), deadlines=col.deadline_s.count(), undos=col.undos.sum(),
+        moves=col.moves.sum(),
     ).row(0, named=True)
     span_s = max(result.end_s - result.start_s, 1e-9)
     nodes = result.nodes.sum().row(0, named=True)

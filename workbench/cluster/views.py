@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from polars import col
 
 from .result import TIMELINE, Result
 from .summary import per_job
@@ -22,8 +23,8 @@ DISTRIBUTIONS = ("wait_h", "jct_h", "slowdown", "inflation")
 
 def energy_over(policy: str) -> pl.Expr:
     """Energy of each run relative to that of another policy with the same seed and swept value."""
-    other = pl.col("energy_kwh").filter(pl.col("policy") == policy).first()
-    return (pl.col("energy_kwh") / other.over("value", "seed")).alias("energy_ratio")
+    other = col.energy_kwh.filter(col.policy == policy).first()
+    return (col.energy_kwh / other.over("value", "seed")).alias("energy_ratio")
 
 
 def compared(runs: pl.DataFrame, first: str) -> pl.DataFrame:
@@ -31,8 +32,8 @@ def compared(runs: pl.DataFrame, first: str) -> pl.DataFrame:
     `draws`, and of `energy_kwh` and `energy_ratio`, which is against the first policy, the standard deviation
     from draw to draw.
     """
-    spread = pl.col("energy_kwh", "energy_ratio").std().name.suffix("_sd")
-    figures = pl.col(pl.Float64, pl.Int64).exclude("value", "seed").mean()
+    spread = col("energy_kwh", "energy_ratio").std().name.suffix("_sd")
+    figures = col(pl.Float64, pl.Int64).exclude("value", "seed").mean()
     groups = runs.with_columns(energy_over(first)).group_by("value", "policy", maintain_order=True)
     return groups.agg(figures, spread, draws=pl.len())
 
@@ -43,7 +44,7 @@ def course(result: Result) -> dict[str, Floats]:
 
     Power is the energy of the interval over its length, so that the area below it is the energy of the run.
     """
-    rows = result.timeline.filter(pl.col("time_s") < result.end_s)
+    rows = result.timeline.filter(col.time_s < result.end_s)
     times_s = np.append(rows["time_s"], result.end_s)
     power_w = np.diff(np.append(rows["energy_j"], result.energy_j)) / np.diff(times_s)
     counts = {name: rows[name].to_numpy() for name in TIMELINE[3:]}
@@ -66,11 +67,11 @@ NOTABLE = {
 def notable(jobs: pl.DataFrame, count: int = 6) -> dict[str, list[str]]:
     """Notable jobs by reason of `NOTABLE`; a reason without any job is left out."""
     known = per_job(jobs).with_columns(
-        late_s=pl.col("end_s") - pl.col("deadline_s"), stops=pl.col("undos") + pl.col("moves")
+        late_s=col.end_s - col.deadline_s, stops=col.undos + col.moves
     )
     found = {}
     for reason, (column, least) in NOTABLE.items():
-        top = known.filter(pl.col(column) > least).top_k(count, by=column).sort(column, descending=True)
+        top = known.filter(col(column) > least).top_k(count, by=column).sort(column, descending=True)
         if top.height:
             found[reason] = top["job_id"].to_list()
     return found

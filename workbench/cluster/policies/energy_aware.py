@@ -97,7 +97,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
     def stopped(self, job: Job, gpus: Gpus) -> None:
         self._changed(job, gpus)
         target, job.note.target = job.note.target, ()
-        self.reserved.difference_update(target)
+        self.reserved -= set(target)
         if target and all(
             gpu.node.state == AWAKE and gpu.node.seats
             and gpu.memory + job.memory <= self.memory for gpu in target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from statistics import fmean
 from typing import Any
 
 from ....cluster.comparison import PolicyComparison
@@ -27,9 +28,8 @@ def title(comparison: PolicyComparison) -> str:
     scenario = about.scenario
     where = f"{scenario.nodes} node{'s' * (scenario.nodes != 1)} of {scenario.kind.name}"
     what = about.log if about.part == WHOLE else f"{about.log}, {about.part}"
-    count = ""
-    if jobs := _simulated(comparison):
-        count = f", {jobs:,} job{'s' * (jobs != 1)}"
+    jobs = next((each.row["jobs"] for each in comparison.outcomes), 0)
+    count = f", {jobs:,} job{'s' * (jobs != 1)}" if jobs else ""
     return f"Cluster: {what}{count}, on {where} (simulated)"
 
 
@@ -69,11 +69,6 @@ def about(comparison: PolicyComparison) -> list[str]:
     return []
 
 
-def _simulated(comparison: PolicyComparison) -> int:
-    """Number of jobs in the finished runs."""
-    return next((each.row["jobs"] for each in comparison.outcomes), 0)
-
-
 def settings(comparison: PolicyComparison, at_once: bool) -> dict[str, Any]:
     """The settings, and the available values."""
     choice = comparison.choice
@@ -86,9 +81,7 @@ def settings(comparison: PolicyComparison, at_once: bool) -> dict[str, Any]:
     values = {name: getattr(s, name) for name in (*SETTINGS, "slack")}
     if s.sleep_after_s == NEVER_S:
         values["sleep_after_s"] = "never"
-    policies = [
-        {"name": name, "words": label(name), "takes": sorted(takes(name))} for name in POLICIES
-    ]
+    policies = [{"name": name, "words": label(name), "takes": sorted(takes(name))} for name in POLICIES]
     return {
         "log": choice.log, "logs": list(comparison.sources), "part": choice.part, "parts": names,
         "jobs": jobs, "wrong": wrong, "trimmed": choice.trimmed, "keep_valid": choice.keep_valid,
@@ -109,14 +102,13 @@ def sendable(found: Any) -> Any:
 
 def progress(comparison: PolicyComparison) -> dict[str, Any]:
     """Progress of the runs, in total and by policy."""
-    runs = comparison.runs
     shares: dict[str, list[float]] = {}
-    if runs is not None:
+    if runs := comparison.runs:
         for task, share in zip(runs.tasks, runs.progress, strict=True):
             shares.setdefault(task.policy, []).append(share)
-    each = [{"policy": name, "share": round(sum(found) / len(found), 3)} for name, found in shares.items()]
     return {
-        "state": comparison.state, "words": progress_text(comparison), "each": each,
+        "state": comparison.state, "words": progress_text(comparison),
+        "each": [{"policy": name, "share": round(fmean(found), 3)} for name, found in shares.items()],
         "stale": comparison.stale,
     }
 
