@@ -16,7 +16,7 @@ class CapacityIndex:
 
     def file(self, gpu: Gpu, opened: bool) -> None:
         """Set whether this GPU takes more jobs from now on."""
-        if gpu.note is not None:
+        if gpu.note:
             before = self._open[gpu.note]
             del before[gpu]
             if not before:

@@ -170,7 +170,7 @@ class PolicyComparison:
 
     def cancel(self) -> None:
         """Cancel the active runs within a few tenths of a second, and keep the finished ones."""
-        if self.runs is not None and self.runs.running:
+        if self.runs and self.runs.running:
             self.runs.cancel()
 
     @property

@@ -70,7 +70,7 @@ class Engine:
         job.state, job.rate, job.since_s = RUNNING, 0.0, self.now_s
         self.queued -= 1
         self.running += 1
-        if self._recorder is not None:
+        if self._recorder:
             self._recorder.came(job, self.now_s)
         for node in by_node:
             if node.state == AWAKE:
@@ -111,7 +111,7 @@ class Engine:
             job.start_s = self.now_s
         job.rate = self._rate(job)
         self._schedule(job)
-        if self._recorder is not None:
+        if self._recorder:
             self._recorder.changed(job, self.now_s)
 
     def _rate(self, job: Job) -> float:
@@ -127,7 +127,7 @@ class Engine:
             self._settle(job)
             job.rate = rate
             self._schedule(job)
-        if self._recorder is not None:
+        if self._recorder:
             self._recorder.changed(job, self.now_s)
 
     def _settle(self, job: Job) -> None:
@@ -183,7 +183,7 @@ class Engine:
             if node.state == AWAKE:
                 self._draw(node, node.table[node.used])
                 self._sleep_later(node)
-        if self._recorder is not None:
+        if self._recorder:
             self._recorder.left(job, now)
         job.run_s += now - job.began_s
         job.gpus = ()

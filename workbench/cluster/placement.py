@@ -115,10 +115,9 @@ class FreeNodesPolicy(Policy):
 
     def place_alone(self, job: Job) -> bool:
         """Place the job on free GPUs; False where there are none for it."""
-        gpus = self.free.find(job, spread=self.spread)
-        if gpus is not None:
+        if gpus := self.free.find(job, spread=self.spread):
             self.place_on(job, gpus)
-        return gpus is not None
+        return bool(gpus)
 
     def place_on(self, job: Job, gpus: Gpus | list[Gpu]) -> None:
         """Place the job on these free GPUs."""

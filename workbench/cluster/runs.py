@@ -83,7 +83,7 @@ def work(
         keep_valid: Remove invalid rows of the log instead of raising.
     """
     began_s = time.process_time()
-    if channel is not None:
+    if channel:
         channel.report(0.0)
     cluster, policy = task.scenario.cluster_of(task.policy), task.scenario.maker(task.policy)()
     log = check(prepared(jobs, task.scenario, task.seed), cluster, keep_valid=keep_valid)
@@ -91,7 +91,7 @@ def work(
     step_s = timeline_step_s(log, cluster.gpus)
     run = Simulator(log, cluster, policy, timeline_s=step_s, stays=keep)
     while run.advance(SLICE):
-        if channel is not None:
+        if channel:
             channel.report(run.progress)
     result = run.result()
     drawn, row = view(result) if task.keep else None, summarise(result)

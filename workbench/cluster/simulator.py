@@ -91,7 +91,7 @@ class Simulator(Engine):
             job.left_s += self.restart_s
         else:
             job.began_s = self.now_s
-        if self._recorder is not None:
+        if self._recorder:
             self._recorder.changed(job, self.now_s)
         self._push(self.now_s + (self.checkpoint_s if began else 0.0), STOP, job, job.version)
 

@@ -60,7 +60,7 @@ class Eaco(FreeNodesPolicy):
     def finished(self, job: Job, gpus: Gpus) -> None:
         watch = job.watch
         self._left(job, gpus)
-        if watch is not None:
+        if watch:
             job.watch = None
             watch.waiting.pop(job, None)
             if job is watch.newcomer or (not watch.waiting and not watch.undoing):
@@ -70,7 +70,7 @@ class Eaco(FreeNodesPolicy):
     def stopped(self, job: Job, gpus: Gpus) -> None:
         watch = job.watch
         self._left(job, gpus)
-        if watch is not None:
+        if watch:
             job.watch = None
             self._close(watch)
         self.arrived(job)
@@ -123,7 +123,7 @@ class Eaco(FreeNodesPolicy):
             # No set can have more load than its whole node: this excludes most nodes early.
             if node.demand > most and node.free + node.opened >= count:
                 gpus = self._on_node(job, node, joins)
-                if gpus is not None:
+                if gpus:
                     load = sum([gpu.mix.load for gpu in gpus])
                     if load > most:
                         best, most = gpus, load
@@ -140,7 +140,7 @@ class Eaco(FreeNodesPolicy):
         for gpu in node.gpus:
             mix = gpu.mix
             if mix.size and not (
-                shared and gpu.note is not None and self._joins(job, mix, joins)
+                shared and gpu.note and self._joins(job, mix, joins)
                 and self._accepts(job, gpu)
             ):
                 spare -= 1
@@ -203,7 +203,7 @@ class Eaco(FreeNodesPolicy):
     def _open(self, gpu: Gpu) -> bool:
         """Whether the GPU has room for a newcomer, and no job of high priority, leaving or observed."""
         return 0 < gpu.mix.size < self.max_jobs and gpu.mix.load <= self.limit and not any(
-            job.watch is not None or job.priority > 0 or job.state == LEAVING for job in gpu.jobs
+            job.watch or job.priority > 0 or job.state == LEAVING for job in gpu.jobs
         )
 
     def _fits(self, job: Job, mix: Mix) -> bool:
@@ -259,7 +259,7 @@ class Eaco(FreeNodesPolicy):
             tried = WINDOW if job.deadline_s - now >= job.expected_left_s(now) else 1
             for _, _, job in heapq.nsmallest(tried, queue):
                 gpus = self._on_node(job, node, {})
-                if gpus is not None:
+                if gpus:
                     self.waiting.take(job)
                     self._place(job, gpus)
                     return True

@@ -110,7 +110,7 @@ class Srtf(Sjf):
         """A job has left its GPUs. The job that claimed its node starts when the last victim has left."""
         for node in nodes_of(gpus):
             claim = self.claims.get(node)
-            if claim is not None:
+            if claim:
                 claimant, victims = claim
                 victims.discard(job)
                 if not victims and node.free >= claimant.num_gpus:

@@ -59,7 +59,7 @@ def about(comparison: PolicyComparison) -> list[str]:
     source = comparison.sources[what.log]
     with contextlib.suppress(UsageError):  # the choice of the log reports it
         trimmed, _ = source.pieces(what.trimmed, what.keep_valid)
-        left = f"; {trimmed.text}" if trimmed is not None and trimmed.text else ""
+        left = f"; {trimmed.text}" if trimmed and trimmed.text else ""
         if wrong := comparison.left_out:
             left += f"; {wrong:,} row{'s' * (wrong != 1)} left out: invalid, or too large for the cluster"
         if source.drawn:

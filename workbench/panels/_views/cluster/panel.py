@@ -91,7 +91,7 @@ class ClusterPanel(LivePanel):
         if self.comparison.state != "running" or self.comparison.stale:
             self.begin()
         runs = self.comparison.runs
-        assert runs is not None
+        assert runs
         try:
             while not runs.wait(0.1):
                 pass
