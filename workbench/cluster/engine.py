@@ -8,9 +8,9 @@ from collections import Counter
 import polars as pl
 
 from .colocation import Colocation, Mixes
-from .columns import Columns
+from .columns import columns
 from .policy import IllegalPlacement, Policy, broken_rule
-from .power import Cluster, power_tables
+from .power import Cluster, PowerTable
 from .recording import RunRecorder
 from .state import AWAKE, RUNNING, STANDBY, WAKING, Gpu, Gpus, Job, Node
 
@@ -31,12 +31,11 @@ class Engine:
         stays: bool,
     ) -> None:
         self.log, self.cluster = log, cluster
-        self._columns = Columns(log)
-        self.profiles = self._columns.profiles
+        self.profiles, self._submit, self._arrivals = columns(log)
         self.mixes = Mixes(self.profiles, colocation)
-        tables = power_tables(cluster.kind)
+        tables = tuple(PowerTable(cluster.kind, cap) for cap in (None, *cluster.kind.caps))
         self.nodes = [Node(at, cluster.kind, self.mixes.empty, tables) for at in range(cluster.size)]
-        self.now_s = self.start_s = self._columns.submit[0]
+        self.now_s = self.start_s = self._submit[0]
         for node in self.nodes:
             node.since_s = self.now_s
             if not asleep:
@@ -49,7 +48,7 @@ class Engine:
         # log. Other events follow in the order of their request. So the order does not depend on how often
         # a job's target was predicted.
         self._heap: list[tuple[float, int, int, int, object]] = []
-        self._seq = len(self._columns)
+        self._seq = log.height
         self._recorder = RunRecorder(self.nodes) if stays else None
 
     def name(self, job: Job) -> str:

@@ -106,7 +106,7 @@ def _table(path: Path) -> pl.DataFrame:
         raise no_file(path)
     try:
         raw = read_file(path)
-        if raw.startswith(b"PAR1"):
+        if raw.startswith(b"PAR1") or path.suffix == ".parquet":
             return read_parquet(raw, path.name)
         if b"|" in raw.partition(b"\n")[0]:
             return pl.read_csv(raw, separator="|", infer_schema_length=0, quote_char=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 import polars as pl
@@ -14,7 +15,7 @@ from ..tariff import J_PER_KWH
 from .power import Cluster
 from .state import NEVER_S, Node
 
-OUTCOME = [(name, float) for name in ("start_s", "end_s", "run_s", "own_energy_j")]
+OUTCOME: list[tuple[str, type]] = [(name, float) for name in ("start_s", "end_s", "run_s", "own_energy_j")]
 OUTCOME += [("undos", np.int32), ("moves", np.int32)]
 TIMELINE = ("time_s", "power_w", "energy_j", "hosting", "awake", "running", "queued")
 
@@ -61,13 +62,9 @@ def job_frame(log: pl.DataFrame, outcomes: np.ndarray, nodes: Sequence[Node]) ->
 
 def node_frame(nodes: Sequence[Node]) -> pl.DataFrame:
     """One row per node."""
-    rows = [
-        (node.index, node.kind.name, node.energy_j, node.unowned_j, node.hosting_s, node.awake_s, node.wakes)
-        for node in nodes
-    ]
-    return pl.DataFrame(
-        rows, orient="row", schema=["node", "kind", "energy_j", "unowned_j", "hosting_s", "awake_s", "wakes"]
-    )
+    meters = ["energy_j", "unowned_j", "hosting_s", "awake_s", "wakes"]
+    rows = [(node.index, node.kind.name, *attrgetter(*meters)(node)) for node in nodes]
+    return pl.DataFrame(rows, orient="row", schema=["node", "kind", *meters])
 
 
 class Timeline:

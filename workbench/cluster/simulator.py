@@ -143,7 +143,7 @@ class Simulator(Engine):
 
     def advance(self, events: int) -> bool:
         """Handle at most that many events; True while there is more to do."""
-        heap, submit, policy, until = self._heap, self._columns.submit, self.policy, self.events + events
+        heap, submit, policy, until = self._heap, self._submit, self.policy, self.events + events
         while self.events < until and self.done < len(submit):
             arrival = self._next < len(submit) and (not heap or submit[self._next] < heap[0][0])
             if arrival:
@@ -164,7 +164,7 @@ class Simulator(Engine):
             if arrival:
                 self._next += 1
                 self.queued += 1
-                policy.arrived(next(self._columns.jobs))
+                policy.arrived(next(self._arrivals))
             elif what != TARGET:
                 self._other(now, what, subject, version)
             elif (job := cast(Job, subject)).target_s > 0:
@@ -191,13 +191,13 @@ class Simulator(Engine):
     @property
     def progress(self) -> float:
         """Share of the jobs that are done."""
-        return self.done / len(self._columns)
+        return self.done / self.log.height
 
     def result(self) -> Result:
         """The result. Raises SimulationError while jobs are left."""
-        if self.done < len(self._columns):
+        if self.done < self.log.height:
             raise SimulationError(
-                f"{len(self._columns) - self.done} of {len(self._columns)} jobs are not done yet; advance "
+                f"{self.log.height - self.done} of {self.log.height} jobs are not done yet; advance "
                 "until it returns False"
             )
         end_s = self.now_s

@@ -80,7 +80,8 @@ def sources(given: Any) -> dict[str, LogSource]:
     """
     if given is None:
         found = _directory(data_directory()) + [
-            LogSource(name, partial(_generated, *what), drawn=True) for name, *what in GENERATED
+            LogSource(name, partial(_generated, count, gpus, load), drawn=True)
+            for name, count, gpus, load in GENERATED
         ]
     elif isinstance(given, pl.DataFrame):
         return sources({"jobs": given})

@@ -54,7 +54,14 @@ class Eaco(FreeNodesPolicy):
     # Events
 
     def arrived(self, job: Job) -> None:
-        if not self._schedule(job):
+        gpus: Sequence[Gpu] | None = None
+        if job.num_gpus > 1:
+            gpus = self._best_set(job)
+        elif job.priority <= 0:
+            gpus = self.openings.find(job, self.limit - job.load, self._fits, self._accepts)
+        if gpus := gpus or self.free.find(job):
+            self._place(job, gpus)
+        else:
             self.waiting.add(job)
 
     def finished(self, job: Job, gpus: Gpus) -> None:
@@ -78,40 +85,29 @@ class Eaco(FreeNodesPolicy):
 
     def reached(self, job: Job) -> None:
         watch = job.watch
-        if watch is None:
+        if not watch:
             return
-        if watch.undoing:
-            if job is watch.newcomer:
-                self._undo(watch)
-            return
-        watch.waiting.pop(job, None)
-        excess = self.cluster.excess(job)
-        self._measured(job, excess)
-        now = self.cluster.now_s
-        if job.breaks(excess, now):
-            watch.undoing = True
-            newcomer = watch.newcomer
-            if job is newcomer:
-                self._undo(watch)
-            else:
+        newcomer = watch.newcomer
+        if not watch.undoing:
+            watch.waiting.pop(job, None)
+            excess, now = self.cluster.excess(job), self.cluster.now_s
+            mix = max([gpu.mix for gpu in job.gpus], key=self.history.predict)
+            if mix.size > 1:
+                self.history.learn(mix, excess)
+                job.observed = {**(job.observed or {}), mix: excess}
+            watch.undoing = job.breaks(excess, now)
+            if watch.undoing and job is not newcomer:
                 done_s = newcomer.done_s(now) - watch.base_s
                 self.cluster.notify(newcomer, newcomer.epoch_s - done_s % newcomer.epoch_s)
-        elif not watch.waiting:
-            self._close(watch)
-            self._retry(watch.gpus)
+            elif not watch.undoing and not watch.waiting:
+                self._close(watch)
+                self._retry(watch.gpus)
+        # The newcomer leaves at the end of its epoch, and its neighbours are remembered.
+        if watch.undoing and job is newcomer:
+            newcomer.note = (newcomer.note or set()).union(*(gpu.jobs for gpu in watch.gpus))
+            self.cluster.stop(newcomer, undo=True)
 
     # Algorithm 1
-
-    def _schedule(self, job: Job) -> bool:
-        """Place the job now, shared or alone; False where it has to wait."""
-        gpus: Sequence[Gpu] | None = None
-        if job.num_gpus > 1:
-            gpus = self._best_set(job)
-        elif job.priority <= 0:
-            gpus = self.openings.find(job, self.limit - job.load, self._fits, self._accepts)
-        if gpus := gpus or self.free.find(job):
-            self._place(job, gpus)
-        return bool(gpus)
 
     def _best_set(self, job: Job) -> list[Gpu] | None:
         """The set of highest utilisation among all nodes' best sets; None where only empty nodes are left."""
@@ -175,12 +171,6 @@ class Eaco(FreeNodesPolicy):
             for gpu in each.gpus:
                 self.openings.file(gpu, False)
 
-    def _undo(self, watch: ProvisionalPlacement) -> None:
-        """Stop the newcomer at the end of its epoch, and remember its neighbours."""
-        newcomer = watch.newcomer
-        newcomer.note = (newcomer.note or set()).union(*(gpu.jobs for gpu in watch.gpus))
-        self.cluster.stop(newcomer, undo=True)
-
     def _close(self, watch: ProvisionalPlacement) -> None:
         """End the observation: its GPUs may be shared again."""
         gpus = dict.fromkeys(watch.gpus)
@@ -224,13 +214,6 @@ class Eaco(FreeNodesPolicy):
         if job.observed and mix in job.observed:
             return job.observed[mix]
         return self.history.predict(mix)
-
-    def _measured(self, job: Job, excess: float) -> None:
-        """An epoch of this job was observed."""
-        mix = max([gpu.mix for gpu in job.gpus], key=self.history.predict)
-        if mix.size > 1:
-            self.history.learn(mix, excess)
-            job.observed = {**(job.observed or {}), mix: excess}
 
     # The queue
 

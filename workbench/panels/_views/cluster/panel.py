@@ -11,7 +11,7 @@ Runs have their own processes, so neither the kernel nor a cell waits for them. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -127,11 +127,11 @@ class ClusterPanel(LivePanel):
 
     def job(self, policy: str, job_id: str) -> Drilled:
         """Inspect one job; it is shown below the plots."""
-        return self._drill(drill.job(self.comparison.result(policy), policy, self._text(policy), job_id))
+        return self._drill(drill.job, policy, job_id)
 
     def node(self, policy: str, number: int) -> Drilled:
         """Inspect one node; it is shown below the plots."""
-        return self._drill(drill.node(self.comparison.result(policy), policy, self._text(policy), number))
+        return self._drill(drill.node, policy, number)
 
     def refresh(self) -> None:
         """Read the results of finished runs."""
@@ -158,10 +158,10 @@ class ClusterPanel(LivePanel):
         self.comparison.cancel()
         super().end()
 
-    def _text(self, policy: str) -> str:
-        return next(curve.text for curve in self._view.curves if curve.policy == policy)
-
-    def _drill(self, drilled: Drilled) -> Drilled:
+    def _drill(self, draw_one: Callable[..., Drilled], policy: str, which: str | int) -> Drilled:
+        result = self.comparison.result(policy)
+        text = next(curve.text for curve in self._view.curves if curve.policy == policy)
+        drilled = draw_one(result, policy, text, which)
         with self._lock:
             self._drilled = drilled
             self._picture_later()
