@@ -16,7 +16,7 @@ class CapacityIndex:
 
     def file(self, gpu: Gpu, opened: bool) -> None:
         """Set whether this GPU takes more jobs from now on."""
-        if gpu.note is not None:
+        if gpu.note:
             before = self._open[gpu.note]
             del before[gpu]
             if not before:
@@ -29,7 +29,7 @@ class CapacityIndex:
 
     def find(
         self, job: Job, limit: int, fits: Callable[[Job, Mix], bool], accepts: Callable[[Job, Gpu], bool]
-    ) -> Gpu | None:
+    ) -> list[Gpu] | None:
         """The open GPU of the highest utilisation that can take the job.
 
         Args:
@@ -39,9 +39,6 @@ class CapacityIndex:
             accepts: Whether this GPU takes the job.
         """
         mixes = [mix for mix in self._open if mix.load <= limit]
-        for mix in sorted(mixes, key=lambda mix: (mix.load, mix.key), reverse=True):
-            if fits(job, mix):
-                for gpu in self._open[mix]:
-                    if accepts(job, gpu):
-                        return gpu
-        return None
+        mixes.sort(key=lambda mix: (mix.load, mix.key), reverse=True)
+        open_gpus = (gpu for mix in mixes if fits(job, mix) for gpu in self._open[mix])
+        return next(([gpu] for gpu in open_gpus if accepts(job, gpu)), None)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
+from typing import TypeVar
 
 from .power import UNIT
 
 SLOPE = 0.078
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,11 @@ PUBLISHED: dict[tuple[str, ...], float] = {
 }
 
 
-def excess_of_pairs(count: int, pair: Callable[[int, int], float | None]) -> float | None:
-    """Mean excess of `count` jobs, each slowed by all others as in their pairs; None where one is unknown."""
-    times = [1.0] * count
-    for i, j in combinations(range(count), 2):
-        excess = pair(i, j)
+def excess_of_pairs(jobs: Sequence[K], known: Callable[[tuple[K, K]], float | None]) -> float | None:
+    """Mean excess of these jobs, each slowed by all others as in their pairs; None where one is unknown."""
+    times = [1.0] * len(jobs)
+    for i, j in combinations(range(len(jobs)), 2):
+        excess = known((jobs[i], jobs[j]))
         if excess is None:
             return None
         times[i] *= 1 + excess
@@ -78,11 +79,8 @@ class Colocation:
         names = tuple(sorted(member.model for member in members))
         if names in self.measured:
             return self.measured[names]
-        if len(names) > 2:
-            pairs = excess_of_pairs(len(names), lambda i, j: self.measured.get((names[i], names[j])))
-            if pairs is not None:
-                return pairs
-        return prior(len(members), sum(member.load for member in members))
+        pairs = excess_of_pairs(names, self.measured.get)
+        return prior(len(names), sum(member.load for member in members)) if pairs is None else pairs
 
 
 class Mix:
@@ -103,9 +101,6 @@ class Mix:
         self.used = min(load, UNIT)
         self.add: dict[int, Mix] = {}
         self.drop: dict[int, Mix] = {}
-
-    def __repr__(self) -> str:
-        return f"Mix{self.key}"
 
 
 class Mixes:
@@ -167,16 +162,16 @@ class History:
         """Expected excess of a job in this mix."""
         if mix.size < 2:
             return 0.0
-        known = self._sums.get(mix.key)
-        if known is not None:
-            return known[1] / known[0]
-        guess = self._guess.get(mix.key)
+        guess = self._mean(mix.key)
+        if guess is None:
+            guess = self._guess.get(mix.key)
         if guess is None:
             if len(self._guess) >= Mixes.LIMIT:
                 self._guess.clear()
-            pairs = excess_of_pairs(mix.size, partial(self._pair, mix.key)) if mix.size > 2 else None
-            members = [self._profiles[number] for number in mix.key]
-            guess = self._guess[mix.key] = self._start.excess(members) if pairs is None else pairs
+            guess = excess_of_pairs(mix.key, self._mean)
+            if guess is None:
+                guess = self._start.excess([self._profiles[number] for number in mix.key])
+            self._guess[mix.key] = guess
         return guess
 
     def learn(self, mix: Mix, excess: float) -> None:
@@ -188,6 +183,6 @@ class History:
         if mix.size == 2:  # larger sets are predicted from their pairs
             self._guess.clear()
 
-    def _pair(self, key: tuple[int, ...], i: int, j: int) -> float | None:
-        known = self._sums.get((key[i], key[j]))
+    def _mean(self, key: tuple[int, ...]) -> float | None:
+        known = self._sums.get(key)
         return None if known is None else known[1] / known[0]

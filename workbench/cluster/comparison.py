@@ -57,8 +57,7 @@ class PolicyComparison:
         if workers is not None and workers < 1:
             raise UsageError(f"workers is {workers}; at least 1 is needed")
         # A Dask client has its own futures; its executor has the interface of the standard library.
-        own = executor.get_executor() if hasattr(executor, "get_executor") else executor
-        self._executor: Executor | None = own
+        self._executor: Executor | None = getattr(executor, "get_executor", lambda: executor)()
         self._workers = workers
         self.sources = dict(given)
         self.choice = RunSelection(scenario, next(iter(given)), WHOLE, trimmed, keep_valid)
@@ -107,10 +106,8 @@ class PolicyComparison:
         own = {name: settings.pop(name) for name in choices & settings.keys()}
         if own.get("log", self.choice.log) not in self.sources:
             raise UsageError(f"there is no log {own['log']!r}; there are {', '.join(self.sources)}")
-        if isinstance(kind := settings.get("kind"), str):
-            if kind not in self.kinds:
-                raise UsageError(f"there is no node type {kind!r}; there are {', '.join(self.kinds)}")
-            settings["kind"] = self.kinds[kind]
+        if settings.get("kind") == self.scenario.kind.name:
+            del settings["kind"]
         if unknown := settings.keys() - Scenario.__dataclass_fields__.keys():
             fields = ", ".join(Scenario.__dataclass_fields__)
             raise UsageError(
@@ -136,7 +133,7 @@ class PolicyComparison:
         """
         before = self.sources
         found = by_name(of_path(path), before)
-        self.sources = {**before, **found}
+        self.sources = before | found
         try:
             self.set(log=next(iter(found)), part=WHOLE)
         except WorkbenchError:
@@ -173,7 +170,7 @@ class PolicyComparison:
 
     def cancel(self) -> None:
         """Cancel the active runs within a few tenths of a second, and keep the finished ones."""
-        if self.runs is not None and self.runs.running:
+        if self.runs and self.runs.running:
             self.runs.cancel()
 
     @property
@@ -201,16 +198,12 @@ class PolicyComparison:
     @property
     def results(self) -> pl.DataFrame:
         """One row per finished run: policy, seed, swept value, all of `summary.summarise`, CPU time."""
-        return pl.DataFrame(
-            [
-                {
-                    **each.row, "title": each.row["policy"], "policy": each.task.policy,
-                    "seed": each.task.seed, "value": each.task.value, "cpu_s": each.cpu_s,
-                }
-                for each in self.outcomes
-            ],
-            infer_schema_length=None,
-        )
+        return pl.DataFrame([
+            {
+                **each.row, "title": each.row["policy"], "policy": each.task.policy, "seed": each.task.seed,
+                "value": each.task.value, "cpu_s": each.cpu_s,
+            } for each in self.outcomes
+        ], infer_schema_length=None)
 
     def result(self, policy: str) -> Result:
         """The recorded run of a policy: first random seed, first swept value.
@@ -218,11 +211,11 @@ class PolicyComparison:
         Raises:
             UsageError: There is none.
         """
-        found = [each for each in self.outcomes if each.task.policy == policy and each.task.keep]
-        if not found:
-            raise UsageError(f"there is no run of {policy!r} to show: run it first")
-        if found[0].result is None:
-            raise UsageError(
-                f"logs of more than {MOST_WATCHED:,} jobs keep only the sums; choose a part"
-            )
-        return found[0].result
+        for each in self.outcomes:
+            if each.task.policy == policy and each.task.keep:
+                if each.result is None:
+                    raise UsageError(
+                        f"logs of more than {MOST_WATCHED:,} jobs keep only the sums; choose a part"
+                    )
+                return each.result
+        raise UsageError(f"there is no run of {policy!r} to show: run it first")

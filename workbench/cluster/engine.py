@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from typing import NoReturn
 
 import polars as pl
 
 from .colocation import Colocation, Mixes
-from .columns import Columns
+from .columns import columns
 from .policy import IllegalPlacement, Policy, broken_rule
-from .power import Cluster, power_tables
+from .power import Cluster, PowerTable
 from .recording import RunRecorder
-from .state import AWAKE, QUEUED, RUNNING, STANDBY, WAKING, Gpu, Gpus, Job, Node
+from .state import AWAKE, RUNNING, STANDBY, WAKING, Gpu, Gpus, Job, Node
 
 TARGET, SLEEP, WAKE, STOP, TIMER = 0, 1, 2, 3, 4  # event types
 
@@ -32,12 +31,11 @@ class Engine:
         stays: bool,
     ) -> None:
         self.log, self.cluster = log, cluster
-        self._columns = Columns(log)
-        self.profiles = self._columns.profiles
+        self.profiles, self._submit, self._arrivals = columns(log)
         self.mixes = Mixes(self.profiles, colocation)
-        tables = power_tables(cluster.kind)
+        tables = tuple(PowerTable(cluster.kind, cap) for cap in (None, *cluster.kind.caps))
         self.nodes = [Node(at, cluster.kind, self.mixes.empty, tables) for at in range(cluster.size)]
-        self.now_s = self.start_s = self._columns.submit[0]
+        self.now_s = self.start_s = self._submit[0]
         for node in self.nodes:
             node.since_s = self.now_s
             if not asleep:
@@ -50,55 +48,29 @@ class Engine:
         # log. Other events follow in the order of their request. So the order does not depend on how often
         # a job's target was predicted.
         self._heap: list[tuple[float, int, int, int, object]] = []
-        self._seq = len(self._columns)
+        self._seq = log.height
         self._recorder = RunRecorder(self.nodes) if stays else None
-
-    def place(self, job: Job, gpus: Gpus | list[Gpu]) -> None:
-        if not len(gpus) == 1 == job.num_gpus or job.state != QUEUED:
-            self._place_many(job, gpus)
-            return
-        gpu = gpus[0]
-        node = gpu.node
-        if gpu.memory + job.memory > node.kind.memory_bytes:
-            self._refuse(broken_rule(job, gpus), job)
-        now = self.now_s
-        node.advance(now)
-        self._seat(job, gpu)
-        job.gpus = (gpu,)
-        job.stays = ((node, 1, node.per_demand, node.per_seat),)
-        self._placed(job)
-        if node.state == AWAKE:
-            self._draw(node, node.table[node.used])
-            job.began_s = now
-            if job.start_s < 0:
-                job.start_s = now
-            excess = gpu.mix.excess
-            job.rate = rate = node.speed / (1.0 + excess * job.sensitivity) if excess else node.speed
-            job.version += 1
-            due_s = now + (job.left_s - job.target_s) / rate
-            heapq.heappush(self._heap, (due_s, job.index, job.version, TARGET, job))
-            if self._recorder is not None:
-                self._recorder.changed(job, now)
-            if gpu.mix.size > 1:
-                for other in gpu.jobs:
-                    if other is not job:
-                        self._rerate(other)
 
     def name(self, job: Job) -> str:
         return str(self.log["job_id"][job.index])
 
-    def _place_many(self, job: Job, gpus: Gpus | list[Gpu]) -> None:
+    def place(self, job: Job, gpus: Gpus | list[Gpu]) -> None:
         if broken := broken_rule(job, gpus):
-            self._refuse(broken, job)
-        by_node = Counter(gpu.node for gpu in gpus)
-        others = list(dict.fromkeys(other for gpu in gpus for other in gpu.jobs))
+            who = f"job {self.name(job)} (row {job.index}, {job.num_gpus} GPUs)"
+            raise IllegalPlacement(f"{self.policy.name} places {who}{broken}")
+        by_node = Counter(gpu.node for gpu in gpus) if len(gpus) > 1 else {gpus[0].node: 1}
+        others = dict.fromkeys(other for gpu in gpus for other in gpu.jobs)
         for node in by_node:
             node.advance(self.now_s)
         for gpu in gpus:
             self._seat(job, gpu)
         job.gpus = tuple(gpus)
         job.stays = tuple((node, seats, node.per_demand, node.per_seat) for node, seats in by_node.items())
-        self._placed(job)
+        job.state, job.rate, job.since_s = RUNNING, 0.0, self.now_s
+        self.queued -= 1
+        self.running += 1
+        if self._recorder:
+            self._recorder.came(job, self.now_s)
         for node in by_node:
             if node.state == AWAKE:
                 self._draw(node, node.table[node.used])
@@ -109,7 +81,7 @@ class Engine:
     def _seat(self, job: Job, gpu: Gpu) -> None:
         """Put the job on one of its GPUs."""
         node, mix = gpu.node, gpu.mix
-        gpu.mix = after = mix.add.get(job.profile) or self.mixes.grown(mix, job.profile)
+        gpu.mix = after = self.mixes.grown(mix, job.profile)
         gpu.stamp += 1
         gpu.memory += job.memory
         gpu.jobs.append(job)
@@ -119,30 +91,14 @@ class Engine:
         if mix.size == 0:
             node.free -= 1
             if node.seats == 1:
-                self._occupied(node)
-
-    def _placed(self, job: Job) -> None:
-        """Assign GPUs to the job; it does not run yet."""
-        job.state, job.rate, job.since_s = RUNNING, 0.0, self.now_s
-        self.queued -= 1
-        self.running += 1
-        if self._recorder is not None:
-            self._recorder.came(job, self.now_s)
-
-    def _refuse(self, broken: str, job: Job) -> NoReturn:
-        who = f"job {self.name(job)} (row {job.index}, {job.num_gpus} GPUs)"
-        raise IllegalPlacement(f"{self.policy.name} places {who}{broken}")
-
-    def _occupied(self, node: Node) -> None:
-        """The node has received its first job."""
-        self.hosting += 1
-        node.stamp += 1
-        if node.state == STANDBY:
-            node.state = WAKING
-            node.wakes += 1
-            self.awake += 1
-            self._draw(node, node.idle_w)
-            self._push(self.now_s + node.kind.wake_s, WAKE, node, 0)
+                self.hosting += 1
+                node.stamp += 1
+                if node.state == STANDBY:
+                    node.state = WAKING
+                    node.wakes += 1
+                    self.awake += 1
+                    self._draw(node, node.idle_w)
+                    self._push(self.now_s + node.kind.wake_s, WAKE, node, 0)
 
     def _begin(self, job: Job) -> None:
         """Let a placed job run, if all its nodes are awake."""
@@ -154,15 +110,12 @@ class Engine:
             job.start_s = self.now_s
         job.rate = self._rate(job)
         self._schedule(job)
-        if self._recorder is not None:
+        if self._recorder:
             self._recorder.changed(job, self.now_s)
 
     def _rate(self, job: Job) -> float:
-        stays = job.stays
-        speed = stays[0][0].speed if len(stays) == 1 else min([node.speed for node, *_ in stays])
-        gpus = job.gpus
-        excess = gpus[0].mix.excess if len(gpus) == 1 else max([gpu.mix.excess for gpu in gpus])
-        return speed / (1.0 + excess * job.sensitivity) if excess else speed
+        excess = max([gpu.mix.excess for gpu in job.gpus])
+        return min([node.speed for node, *_ in job.stays]) / (1.0 + excess * job.sensitivity)
 
     def _rerate(self, job: Job) -> None:
         """The neighbours of a running job have changed, or its node's limit."""
@@ -173,7 +126,7 @@ class Engine:
             self._settle(job)
             job.rate = rate
             self._schedule(job)
-        if self._recorder is not None:
+        if self._recorder:
             self._recorder.changed(job, self.now_s)
 
     def _settle(self, job: Job) -> None:
@@ -183,13 +136,17 @@ class Engine:
     def _schedule(self, job: Job) -> None:
         job.version += 1
         if job.rate > 0:
-            due_s = job.since_s + max(job.left_s - job.target_s, 0.0) / job.rate
-            due_s = due_s if due_s > self.now_s else self.now_s
+            due_s = max(job.since_s + max(job.left_s - job.target_s, 0.0) / job.rate, self.now_s)
             heapq.heappush(self._heap, (due_s, job.index, job.version, TARGET, job))
 
     def _push(self, time_s: float, what: int, subject: object, version: int) -> None:
         self._seq += 1
         heapq.heappush(self._heap, (time_s, self._seq, version, what, subject))
+
+    def _sleep_later(self, node: Node) -> None:
+        """Put the node to standby after the policy's time, if it then has been empty since now."""
+        if not node.seats and self.policy.sleep_after_s is not None:
+            self._push(self.now_s + self.policy.sleep_after_s, SLEEP, node, node.stamp)
 
     def _draw(self, node: Node, power_w: float) -> None:
         """Set the node's power from now on; its meters are up to date."""
@@ -201,8 +158,7 @@ class Engine:
 
     def _remove(self, job: Job) -> None:
         """Take a job off its GPUs; the remaining jobs go on faster."""
-        now = self.now_s
-        profile, load, memory = job.profile, job.load, job.memory
+        now, load = self.now_s, job.load
         for node, seats, per_demand, per_seat in job.stays:
             node.advance(now)
             job.energy_j += load * seats * (node.per_demand - per_demand) + seats * (node.per_seat - per_seat)
@@ -211,9 +167,9 @@ class Engine:
         others: list[Job] = []
         for gpu in job.gpus:
             mix = gpu.mix
-            gpu.mix = after = mix.drop.get(profile) or self.mixes.shrunk(mix, profile)
+            gpu.mix = after = self.mixes.shrunk(mix, job.profile)
             gpu.stamp += 1
-            gpu.memory -= memory
+            gpu.memory -= job.memory
             gpu.jobs.remove(job)
             node = gpu.node
             node.used += after.used - mix.used
@@ -222,15 +178,11 @@ class Engine:
             else:
                 others += gpu.jobs
         for node, *_ in job.stays:
+            self.hosting -= node.seats == 0
             if node.state == AWAKE:
                 self._draw(node, node.table[node.used])
-                if node.seats == 0:
-                    self.hosting -= 1
-                    if self.policy.sleep_after_s is not None:
-                        self._push(now + self.policy.sleep_after_s, SLEEP, node, node.stamp)
-            elif node.seats == 0:
-                self.hosting -= 1
-        if self._recorder is not None:
+                self._sleep_later(node)
+        if self._recorder:
             self._recorder.left(job, now)
         job.run_s += now - job.began_s
         job.gpus = ()

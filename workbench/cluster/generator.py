@@ -56,17 +56,12 @@ def draw(
         "sensitivity": rng.lognormal(0.0, SIGMA, size=jobs.height),
     }, schema_overrides={"memory_bytes": pl.Int64})
     absent = [pl.lit(None, SCHEMA[name]).alias(name) for name in drawn.columns if name not in jobs.columns]
-    known = jobs.with_columns(absent)
     # One model's utilisation with another's memory would be a job without any measurement.
     together = ("model", "utilisation", "memory_bytes")
-    whole = known.select(pl.all_horizontal(pl.col(together).is_not_null())).to_series()
-    kept = [pl.col(name).cast(SCHEMA[name]) for name in drawn.columns]
-    kept = [
-        pl.when(whole).then(column) if name in together else column
-        for name, column in zip(drawn.columns, kept, strict=True)
-    ]
-    return known.with_columns(
-        pl.coalesce(column, drawn[name]).alias(name) for name, column in zip(drawn.columns, kept, strict=True)
+    whole = pl.all_horizontal(pl.col(together).is_not_null())
+    return jobs.with_columns(absent).with_columns(
+        pl.when(whole if name in together else True).then(pl.col(name).cast(SCHEMA[name]))
+        .fill_null(drawn[name]) for name in drawn.columns
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from polars import col
 
 from .jobs import SHORTEST_S
 
@@ -33,10 +34,10 @@ def trim(jobs: pl.DataFrame) -> Trimmed:
     The tables in docs/validation/cluster.md use this rule. Rows without a number of GPUs or a duration are
     removed, too.
     """
-    kept = jobs.filter(pl.col("num_gpus").is_between(1, WIDEST) & (pl.col("duration_s") >= SHORTEST_S))
+    kept = jobs.filter(col.num_gpus.is_between(1, WIDEST) & (col.duration_s >= SHORTEST_S))
     long = int((kept["duration_s"] > LONGEST_S).sum())
-    times = pl.col("submit_s", "duration_s").cast(pl.Float64)
-    whole = kept.with_columns(times).with_columns(pl.col("duration_s").clip(upper_bound=LONGEST_S))
+    times = col("submit_s", "duration_s").cast(pl.Float64)
+    whole = kept.with_columns(times).with_columns(col.duration_s.clip(upper_bound=LONGEST_S))
     whole = whole.sort("submit_s", maintain_order=True)
     notes = []
     if left := jobs.height - kept.height:
@@ -62,7 +63,7 @@ def parts(jobs: pl.DataFrame) -> dict[str, pl.DataFrame]:
     first, last = min(day, default=0), max(day, default=0)
     if jobs.height == 0 or last - first > MOST_DAYS:
         return found
-    gpu_s = (pl.col("duration_s").cast(pl.Float64) * pl.col("num_gpus")).fill_nan(None).sum()
+    gpu_s = (col.duration_s.cast(pl.Float64) * col.num_gpus).fill_nan(None).sum()
     busy = jobs.group_by(day).agg(jobs=pl.len(), gpu_s=gpu_s)
     every = pl.DataFrame({"day": range(first, last + 1)})
     daily = every.join(busy, on="day", how="left", maintain_order="left").fill_null(0)
@@ -71,10 +72,10 @@ def parts(jobs: pl.DataFrame) -> dict[str, pl.DataFrame]:
         found[BUSIEST_DAY] = jobs.filter(day == busiest_day)
     if np.ptp(jobs["submit_s"].to_numpy()) < 2 * WEEK_S:
         return found
-    weekly = daily.with_columns(pl.col("jobs", "gpu_s").rolling_sum(7).shift(-6)).drop_nulls()
+    weekly = daily.with_columns(col("jobs", "gpu_s").rolling_sum(7).shift(-6)).drop_nulls()
     start = first + (weekly["jobs"].arg_max() or 0)
     found[BUSIEST] = jobs.filter(day.is_between(start, start + 6))
-    apart = ~pl.col("day").is_between(start - 6, start + 6)
+    apart = ~col.day.is_between(start - 6, start + 6)
     others = weekly.gather_every(7).filter(apart).sort("gpu_s", maintain_order=True)["day"].to_list()
     if others:
         median = others[len(others) // 2]

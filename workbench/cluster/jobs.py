@@ -23,6 +23,7 @@ sensitivity     hidden from policies: how far this job's excess under sharing de
 from __future__ import annotations
 
 import polars as pl
+from polars import col
 
 from ..errors import UsageError, listed
 from .power import Cluster
@@ -69,7 +70,7 @@ def check(jobs: pl.DataFrame, cluster: Cluster | None = None, *, keep_valid: boo
                 f"{out}, or keep only the valid rows with keep_valid=True"
             )
         rows = rows.filter(~rule.fill_null(False))
-    unsorted = rows.filter(pl.col("submit_s") < pl.col("submit_s").shift(1))
+    unsorted = rows.filter(col.submit_s < col.submit_s.shift(1))
     if unsorted.height and not keep_valid:
         raise UsageError(
             f"{_first(unsorted, 'submit_s')}, earlier than the row before; {unsorted.height} rows have this "
@@ -97,39 +98,38 @@ def _typed(jobs: pl.DataFrame) -> pl.DataFrame:
                 f"{_shown(given[0])}"
             )
         elif kind == pl.Int64 and given.dtype.is_float():
-            part = (pl.col(name) % 1).fill_nan(0.5)
-            broken = jobs.with_row_index("row").filter(pl.col(name).is_not_null() & (part != 0))
+            part = (col(name) % 1).fill_nan(0.5)
+            broken = jobs.with_row_index("row").filter(col(name).is_not_null() & (part != 0))
             if broken.height:
                 first = broken.row(0, named=True)
                 raise UsageError(
                     f"row {first['row']}: {name} is {first[name]}, where a whole number is expected"
                 )
-        columns.append(pl.col(name).cast(kind))
-    return jobs.select(columns).with_columns(pl.col("priority").fill_null(0))
+        columns.append(col(name).cast(kind))
+    return jobs.select(columns).with_columns(col.priority.fill_null(0))
 
 
 def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
     """The rules for rows: reason, condition, column and remedy."""
-    column = pl.col
-    utilisation, deadline_s, gpus = column("utilisation"), column("deadline_s"), column("num_gpus")
+    utilisation, deadline_s, gpus = col.utilisation, col.deadline_s, col.num_gpus
     rules: list[tuple[str, pl.Expr, str, str]] = [
-        ("every job needs a name", column("job_id").is_null(), "job_id", "Name it"),
-        ("that id is a duplicate", ~column("job_id").is_first_distinct() & column("job_id").is_not_null(),
+        ("every job needs a name", col.job_id.is_null(), "job_id", "Name it"),
+        ("that id is a duplicate", ~col.job_id.is_first_distinct() & col.job_id.is_not_null(),
          "job_id", "Drop the copy"),
-        *(("a finite number is needed", column(name).is_null() | ~column(name).is_finite(), name, "Fix it")
+        *(("a finite number is needed", col(name).is_null() | ~col(name).is_finite(), name, "Fix it")
           for name in ("submit_s", "duration_s")),
-        ("a job takes more than 0 s", column("duration_s") <= 0, "duration_s", "Drop jobs that did not run"),
+        ("a job takes more than 0 s", col.duration_s <= 0, "duration_s", "Drop jobs that did not run"),
         ("a job holds at least one GPU", gpus.is_null() | (gpus < 1), "num_gpus", "Drop CPU jobs"),
         ("utilisation is a share, 0..1", utilisation.is_nan() | (utilisation < 0) | (utilisation > 1),
          "utilisation", "Divide percent by 100"),
-        ("memory cannot be negative", column("memory_bytes") < 0, "memory_bytes", "Fix it"),
+        ("memory cannot be negative", col.memory_bytes < 0, "memory_bytes", "Fix it"),
         ("a deadline is a moment or null", deadline_s.is_nan(), "deadline_s", "Put null for none"),
-        ("a deadline must be after the submission", deadline_s <= column("submit_s"), "deadline_s",
+        ("a deadline must be after the submission", deadline_s <= col.submit_s, "deadline_s",
          "Give it on the clock of submit_s"),
     ]
     for name in ("epoch_s", "expected_s", "sensitivity"):
-        low = column(name) < 0 if name == "sensitivity" else column(name) <= 0
-        wrong = low | ~column(name).is_finite()
+        low = col(name) < 0 if name == "sensitivity" else col(name) <= 0
+        wrong = low | ~col(name).is_finite()
         rules.append(("a positive number or null is needed", wrong, name, "Fix it"))
     if cluster is None:
         return rules
@@ -137,14 +137,14 @@ def _rules(cluster: Cluster | None) -> list[tuple[str, pl.Expr, str, str]]:
     rules += [
         (f"the cluster has no more than {cluster.gpus} GPUs", gpus > cluster.gpus, "num_gpus",
          "Take more nodes or leave these jobs out"),
-        (f"this cluster has {kind.gpu_type}", column("gpu_type") != kind.gpu_type, "gpu_type",
+        (f"this cluster has {kind.gpu_type}", col.gpu_type != kind.gpu_type, "gpu_type",
          "Put null for any"),
-        (f"a {kind.gpu_type} has {kind.memory_bytes} bytes", column("memory_bytes") > kind.memory_bytes,
+        (f"a {kind.gpu_type} has {kind.memory_bytes} bytes", col.memory_bytes > kind.memory_bytes,
          "memory_bytes", out),
     ]
     draw = "Generate missing values with cluster.draw"
     for name in ("utilisation", "memory_bytes"):
-        rules.append((f"a simulation needs every job's {name}", column(name).is_null(), name, draw))
+        rules.append((f"a simulation needs every job's {name}", col(name).is_null(), name, draw))
     return rules
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Container, Iterable, Sequence
 
+from .colocation import History
 from .policy import ClusterControl, Policy
-from .state import STANDBY, Gpu, Job, Node
+from .state import STANDBY, Gpu, Gpus, Job, Node
 
 MEMORY_SHARE = 0.9  # of a GPU's memory: limit for the summed peaks of jobs that share it
 
@@ -42,7 +43,7 @@ class FreeNodes:
 
     def touched(self, gpus: Sequence[Gpu]) -> None:
         """File the nodes of these GPUs, which a job has come to or left."""
-        for node in nodes_of(gpus) if len(gpus) > 1 else (gpus[0].node,):
+        for node in nodes_of(gpus):
             self.moved(node)
 
     def find(self, job: Job, *, spread: bool = False) -> list[Gpu] | None:
@@ -62,15 +63,14 @@ class FreeNodes:
     def _several(self, count: int) -> list[Gpu] | None:
         """Whole nodes, and the rest on the fullest that has it."""
         whole, rest = divmod(count, self._gpus)
-        empty = [*self._buckets[self._gpus].values(), *self._standby.values()]
-        partly = [node for bucket in self._buckets[rest : self._gpus] for node in bucket.values()]
-        free, fuller = ([each for each in nodes if each not in self.reserved] for nodes in (empty, partly))
-        last = [*fuller, *free[whole:]][:1] if rest else []
-        if len(free) < whole or len(last) < (rest > 0):
+        fuller, free = (
+            [node for bucket in buckets for node in bucket.values() if node not in self.reserved]
+            for buckets in (self._buckets[rest : self._gpus], (self._buckets[self._gpus], self._standby))
+        )
+        taken = free[:whole] + [*fuller, *free[whole:]][: rest > 0]
+        if len(free) < whole or len(taken) < whole + (rest > 0):
             return None
-        return [gpu for node in free[:whole] for gpu in node.gpus] + [
-            gpu for node in last for gpu in free_gpus(node, rest)
-        ]
+        return [gpu for node in taken for gpu in free_gpus(node, count)][:count]
 
 
 class WaitingJobs(dict[tuple[object, ...], list[tuple[int, int, Job]]]):
@@ -88,34 +88,38 @@ class WaitingJobs(dict[tuple[object, ...], list[tuple[int, int, Job]]]):
         """Take a job out of its queue."""
         key = self._key(job)
         queue = self[key]
-        if queue[0][2] is job:
-            heapq.heappop(queue)
-        else:
-            queue.remove(next(entry for entry in queue if entry[2] is job))
-            heapq.heapify(queue)
+        queue.remove((-job.priority, job.index, job))
+        heapq.heapify(queue)
         if not queue:
             del self[key]
 
 
 class FreeNodesPolicy(Policy):
-    """A policy that keeps `free`, the nodes by their free GPUs."""
+    """A policy that keeps `free`, the nodes by their free GPUs.
+
+    Attributes:
+        history: Measured slowdowns of jobs that share a GPU.
+        memory: The bytes that peaks of jobs on one GPU may take together.
+        waiting: Jobs that fit on no node yet.
+    """
 
     spread = False  # take the emptiest node instead of the fullest that holds a job
 
     def begin(self, cluster: ClusterControl) -> None:
-        self.cluster, self.free = cluster, FreeNodes(cluster)
+        self.cluster, self.free, self.waiting = cluster, FreeNodes(cluster), WaitingJobs()
+        self.history = History(cluster.profiles)
+        self.memory = int(MEMORY_SHARE * cluster.cluster.kind.memory_bytes)
 
     def slept(self, node: Node) -> None:
         self.free.moved(node)
 
     def place_alone(self, job: Job) -> bool:
         """Place the job on free GPUs; False where there are none for it."""
-        gpus = self.free.find(job, spread=self.spread)
-        if gpus is not None:
+        if gpus := self.free.find(job, spread=self.spread):
             self.place_on(job, gpus)
-        return gpus is not None
+        return bool(gpus)
 
-    def place_on(self, job: Job, gpus: list[Gpu]) -> None:
+    def place_on(self, job: Job, gpus: Gpus | list[Gpu]) -> None:
         """Place the job on these free GPUs."""
         self.cluster.place(job, gpus)
         self.free.touched(gpus)
@@ -126,15 +130,6 @@ def nodes_of(gpus: Iterable[Gpu]) -> list[Node]:
     return list(dict.fromkeys(gpu.node for gpu in gpus))
 
 
-def usable_memory(cluster: ClusterControl) -> int:
-    """The bytes that peaks of jobs on one GPU may take together."""
-    return int(MEMORY_SHARE * cluster.cluster.kind.memory_bytes)
-
-
 def free_gpus(node: Node, count: int) -> list[Gpu]:
     """The first so many free GPUs of a node that has them."""
-    if count == 1:
-        for gpu in node.gpus:
-            if not gpu.jobs:
-                return [gpu]
     return [gpu for gpu in node.gpus if not gpu.jobs][:count]

@@ -137,8 +137,3 @@ class PowerTable(dict[int, float]):
     def __missing__(self, used: int) -> float:
         power = self[used] = in_steps(self.kind.power_w(used / (UNIT * self.kind.gpus), self.cap))
         return power
-
-
-def power_tables(kind: NodeType) -> tuple[PowerTable, ...]:
-    """The table of a type of node without a limit, and one for each of its power limits."""
-    return tuple(PowerTable(kind, cap) for cap in (None, *kind.caps))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
+from polars import col
 
 from ..errors import UsageError, listed, named_file, read_file
 from ..trace import moments, read_parquet
@@ -54,8 +55,8 @@ def _jobs(frame: pl.DataFrame, keep_valid: bool) -> pl.DataFrame:
     if set(NEEDED) <= names:
         if "vc" in names and "user" not in names:
             frame = frame.rename({"vc": "user"})
-        texts = {name: pl.col(name).cast(pl.String) for name, kind in SCHEMA.items() if kind == pl.String}
-        jobs = frame.select([texts.get(name, pl.col(name)) for name in SCHEMA if name in frame.columns])
+        texts = {name: col(name).cast(pl.String) for name, kind in SCHEMA.items() if kind == pl.String}
+        jobs = frame.select([texts.get(name, col(name)) for name in SCHEMA if name in frame.columns])
         return _numbers(jobs, [name for name in SCHEMA if name not in texts], "job_id", keep_valid)
     raise UsageError(
         f"the format of this job log is unknown: its columns are {listed(frame.columns)}. "
@@ -72,7 +73,7 @@ def _numbers(frame: pl.DataFrame, names: Sequence[str], id_column: str, keep_val
             continue
         given = frame[name]
         if given.dtype == pl.Null:
-            frame = frame.with_columns(pl.col(name).cast(pl.Float64))
+            frame = frame.with_columns(col(name).cast(pl.Float64))
         elif given.dtype == pl.String:
             stripped = given.str.strip_chars()
             found = stripped.cast(pl.Float64, strict=False)
@@ -94,14 +95,18 @@ def _numbers(frame: pl.DataFrame, names: Sequence[str], id_column: str, keep_val
     return frame
 
 
+def no_file(path: Path) -> UsageError:
+    return UsageError(
+        f"there is no file {str(path)!r}; give the path of a job log (Parquet or CSV), or a frame"
+    )
+
+
 def _table(path: Path) -> pl.DataFrame:
     if not path.exists():
-        raise UsageError(
-            f"there is no file {str(path)!r}; give the path of a job log (Parquet or CSV), or a frame"
-        )
+        raise no_file(path)
     try:
         raw = read_file(path)
-        if raw.startswith(b"PAR1"):
+        if raw.startswith(b"PAR1") or path.suffix == ".parquet":
             return read_parquet(raw, path.name)
         if b"|" in raw.partition(b"\n")[0]:
             return pl.read_csv(raw, separator="|", infer_schema_length=0, quote_char=None)
@@ -117,10 +122,11 @@ def _table(path: Path) -> pl.DataFrame:
 
 def _pods(frame: pl.DataFrame) -> pl.DataFrame:
     start = pl.coalesce([name for name in ("scheduled_time", "creation_time") if name in frame.columns])
-    part, gpus, spec = pl.col("gpu_milli") / 1000, pl.col("num_gpu"), _text(frame, "gpu_spec")
+    part = col.gpu_milli / 1000
+    spec = _text(frame, "gpu_spec")
     return _whole(frame.select(
-        job_id="name", submit_s="creation_time", duration_s=pl.col("deletion_time") - start, num_gpus=gpus,
-        utilisation=pl.when((gpus == 1) & (part > 0) & (part < 1)).then(part),
+        job_id="name", submit_s="creation_time", duration_s=col.deletion_time - start,
+        num_gpus="num_gpu", utilisation=_share(part, col.num_gpu == 1),
         # "V100M16|V100M32" means either, which is more than one type and less than any.
         gpu_type=pl.when((spec != "") & ~spec.str.contains("|", literal=True)).then(spec),
     ))
@@ -128,15 +134,18 @@ def _pods(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _tasks(frame: pl.DataFrame) -> pl.DataFrame:
     """PAI's table has no submission time; the start time replaces it."""
-    part, spec = pl.col("plan_gpu") / 100, _text(frame, "gpu_type")
+    part, spec = col.plan_gpu / 100, _text(frame, "gpu_type")
     names = [name for name in ("job_name", "task_name") if name in frame.columns]
     return _whole(frame.select(
         job_id=pl.concat_str(names, separator="/"), user=_text(frame, "user"), submit_s="start_time",
-        duration_s=pl.col("end_time") - pl.col("start_time"),
-        num_gpus=(pl.col("inst_num") * part.ceil()).fill_null(0),
-        utilisation=pl.when((part > 0) & (part < 1)).then(part),
-        gpu_type=pl.when((spec != "") & (spec != "MISC")).then(spec),
+        duration_s=col.end_time - col.start_time,
+        num_gpus=(col.inst_num * part.ceil()).fill_null(0), utilisation=_share(part),
+        gpu_type=pl.when(~spec.is_in(["", "MISC"])).then(spec),
     ))
+
+
+def _share(part: pl.Expr, whole: pl.Expr | bool = True) -> pl.Expr:
+    return pl.when((part > 0) & (part < 1) & whole).then(part)
 
 
 def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
@@ -148,8 +157,8 @@ def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
             f"sacct's output has no {' and no '.join(absent)}; it has {listed(frame.columns)}. Add "
             f"{','.join(absent)} to --format"
         )
-    frame = frame.filter(~pl.col("JobID").str.contains(".", literal=True))
-    tres = pl.col("AllocTRES")
+    frame = frame.filter(~col.JobID.str.contains(".", literal=True))
+    tres = col.AllocTRES
     # "gres/gpu=4,gres/gpu:a100=4" counts the same GPUs twice; the plain entry is the sum of the typed ones.
     plain = tres.str.extract(r"(?:^|,)gres/gpu=(\d+)", 1).cast(pl.Int64, strict=False)
     typed = (
@@ -158,30 +167,27 @@ def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
     )
     kinds = tres.str.extract_all(r"gres/gpu:[^=,]+=")
     kind = pl.when(kinds.list.n_unique() == 1).then(kinds.list.first().str.extract(r"gres/gpu:([^=,]+)=", 1))
-    seconds = pl.col("ElapsedRaw").cast(pl.Float64, strict=False)
-    running = (
-        pl.col("State").str.contains(r"^(RUNNING|PENDING|SUSPENDED|REQUEUED)") if "State" in frame.columns
-        else pl.lit(False)
-    )
+    running = _text(frame, "State").str.contains(r"^(RUNNING|PENDING|SUSPENDED|REQUEUED)").fill_null(False)
     submit_s = moments(frame["Submit"])[0] / 1e6  # "Unknown" and "None" are null
     return _whole(frame.select(
         job_id="JobID", user=_text(frame, "User"), submit_s=submit_s,
-        duration_s=pl.when(~running).then(seconds), num_gpus=pl.coalesce(plain, typed).fill_null(0),
-        gpu_type=kind,
+        duration_s=pl.when(~running).then("ElapsedRaw"),
+        num_gpus=pl.coalesce(plain, typed).fill_null(0), gpu_type=kind,
     ))
 
 
 def _text(frame: pl.DataFrame, name: str) -> pl.Expr:
     """A column as text; nulls where there is none of that name."""
-    return pl.col(name).cast(pl.String) if name in frame.columns else pl.lit(None, dtype=pl.String)
+    return col(name).cast(pl.String) if name in frame.columns else pl.lit(None, dtype=pl.String)
 
 
 def _whole(frame: pl.DataFrame) -> pl.DataFrame:
     """All columns of the schema by submission time, absent ones null: the order of a dumped table is
     arbitrary.
     """
-    absent = {name: kind for name, kind in SCHEMA.items() if name not in frame.columns}
-    missing = [pl.lit(None, dtype=kind).alias(name) for name, kind in absent.items()]
-    columns = [pl.col(name).cast(kind, strict=False) for name, kind in SCHEMA.items()]
-    return frame.with_columns(missing).select(columns).sort("submit_s", maintain_order=True, nulls_last=True)
+    columns = [
+        (col(name) if name in frame.columns else pl.lit(None).alias(name)).cast(kind, strict=False)
+        for name, kind in SCHEMA.items()
+    ]
+    return frame.select(columns).sort("submit_s", maintain_order=True, nulls_last=True)
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 import polars as pl
 
 from .._html import facts
 from ..tariff import J_PER_KWH
-from .columns import Outcomes
 from .power import Cluster
 from .state import NEVER_S, Node
 
+OUTCOME: list[tuple[str, type]] = [(name, float) for name in ("start_s", "end_s", "run_s", "own_energy_j")]
+OUTCOME += [("undos", np.int32), ("moves", np.int32)]
 TIMELINE = ("time_s", "power_w", "energy_j", "hosting", "awake", "running", "queued")
 
 
@@ -43,33 +45,26 @@ class Result:
         return facts(f"Cluster under {self.policy}", known, simulated=True)
 
 
-def job_frame(log: pl.DataFrame, outcomes: Outcomes, nodes: Sequence[Node]) -> pl.DataFrame:
+def job_frame(log: pl.DataFrame, outcomes: np.ndarray, nodes: Sequence[Node]) -> pl.DataFrame:
     """One row per job. The energy of nodes without any job is divided by GPU-seconds."""
-    run, owed = np.frombuffer(outcomes.run), np.frombuffer(outcomes.owed)
+    run_s, own_j = outcomes["run_s"], outcomes["own_energy_j"]
     unowned = sum(node.unowned_j for node in nodes)
-    shares = run * log["num_gpus"].to_numpy()
+    shares = run_s * log["num_gpus"].to_numpy()
     total = float(shares.sum())
-    overhead = unowned * shares / total if total > 0 else np.full(len(run), unowned / len(run))
+    overhead = unowned * shares / total if total > 0 else np.full(len(run_s), unowned / len(run_s))
+    ended = pl.from_numpy(outcomes)
     return log.select(
         "job_id", "user", "model", "submit_s", "duration_s", "num_gpus", "utilisation", "memory_bytes",
-        "deadline_s", "priority",
-    ).with_columns(
-        pl.Series("start_s", np.frombuffer(outcomes.start)), pl.Series("end_s", np.frombuffer(outcomes.end)),
-        pl.Series("run_s", run), pl.Series("own_energy_j", owed), pl.Series("energy_j", owed + overhead),
-        pl.Series("undos", np.frombuffer(outcomes.undos, dtype=np.intc)).cast(pl.Int32),
-        pl.Series("moves", np.frombuffer(outcomes.moves, dtype=np.intc)).cast(pl.Int32),
+        "deadline_s", "priority", *ended["start_s", "end_s", "run_s", "own_energy_j"],
+        pl.Series("energy_j", own_j + overhead), *ended["undos", "moves"],
     )
 
 
 def node_frame(nodes: Sequence[Node]) -> pl.DataFrame:
     """One row per node."""
-    rows = [
-        (node.index, node.kind.name, node.energy_j, node.unowned_j, node.hosting_s, node.awake_s, node.wakes)
-        for node in nodes
-    ]
-    return pl.DataFrame(
-        rows, orient="row", schema=["node", "kind", "energy_j", "unowned_j", "hosting_s", "awake_s", "wakes"]
-    )
+    meters = ["energy_j", "unowned_j", "hosting_s", "awake_s", "wakes"]
+    rows = [(node.index, node.kind.name, *attrgetter(*meters)(node)) for node in nodes]
+    return pl.DataFrame(rows, orient="row", schema=["node", "kind", *meters])
 
 
 class Timeline:

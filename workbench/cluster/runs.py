@@ -83,7 +83,7 @@ def work(
         keep_valid: Remove invalid rows of the log instead of raising.
     """
     began_s = time.process_time()
-    if channel is not None:
+    if channel:
         channel.report(0.0)
     cluster, policy = task.scenario.cluster_of(task.policy), task.scenario.maker(task.policy)()
     log = check(prepared(jobs, task.scenario, task.seed), cluster, keep_valid=keep_valid)
@@ -91,12 +91,11 @@ def work(
     step_s = timeline_step_s(log, cluster.gpus)
     run = Simulator(log, cluster, policy, timeline_s=step_s, stays=keep)
     while run.advance(SLICE):
-        if channel is not None:
+        if channel:
             channel.report(run.progress)
     result = run.result()
-    drawn = view(result) if task.keep else None
-    cpu_s = time.process_time() - began_s
-    return RunOutcome(task, summarise(result), cpu_s, drawn, result if keep else None)
+    drawn, row = view(result) if task.keep else None, summarise(result)
+    return RunOutcome(task, row, time.process_time() - began_s, drawn, result if keep else None)
 
 
 def timeline_step_s(log: pl.DataFrame, gpus: int) -> float:
@@ -198,11 +197,10 @@ class Runs:
     @property
     def errors(self) -> dict[int, str]:
         """Errors of the failed tasks, by number."""
-        found = {n: _error(future) for n, future in enumerate(self._futures)}
         return {
             n: PROCESS_DIED if isinstance(error, BrokenProcessPool) else describe_error(error)
-            for n, error in found.items()
-            if error is not None and not isinstance(error, CancelledError | Cancelled)
+            for n, error in enumerate(map(_error, self._futures))
+            if error and not isinstance(error, CancelledError | Cancelled)
         }
 
     @property

@@ -67,6 +67,10 @@ class Scenario:
     def __post_init__(self) -> None:
         if isinstance(self.policies, str):
             object.__setattr__(self, "policies", (self.policies,))
+        if isinstance(self.kind, str):
+            if self.kind not in KINDS:
+                raise UsageError(f"there is no node type {self.kind!r}; there are {', '.join(KINDS)}")
+            object.__setattr__(self, "kind", KINDS[self.kind])
         check_fields(self)
         if unknown := [name for name in self.policies if name not in POLICIES]:
             raise UsageError(f"there is no policy {unknown[0]!r}; there are {', '.join(POLICIES)}")
@@ -141,12 +145,10 @@ def label(name: str, scenario: Scenario | None = None) -> str:
 def prepared(jobs: pl.DataFrame, scenario: Scenario, seed: int) -> pl.DataFrame:
     """A log's jobs with all values for a simulation: `generator.draw` fills gaps, the slack sets deadlines.
     """
-    if scenario.slack is None:
-        return draw(jobs, seed, memory_bytes=scenario.kind.memory_bytes)
-    slack = (SLACK_FROM, scenario.slack)
-    return draw(
-        jobs.drop("deadline_s", strict=False), seed, memory_bytes=scenario.kind.memory_bytes, slack=slack
-    )
+    given: dict[str, Any] = {}
+    if scenario.slack is not None:
+        jobs, given = jobs.drop("deadline_s", strict=False), {"slack": (SLACK_FROM, scenario.slack)}
+    return draw(jobs, seed, memory_bytes=scenario.kind.memory_bytes, **given)
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,19 @@ describes how energy is attributed to jobs.
 from __future__ import annotations
 
 import heapq
+from typing import cast
 
+import numpy as np
 import polars as pl
 
 from ..errors import SimulationError, UsageError
 from . import jobs as logs
 from .colocation import Colocation
-from .columns import Outcomes
 from .engine import SLEEP, STOP, TARGET, TIMER, WAKE, Engine
 from .policy import IllegalPlacement, Policy
 from .power import Cluster
 from .recording import RunRecorder
-from .result import Result, Timeline, job_frame, node_frame
+from .result import OUTCOME, Result, Timeline, job_frame, node_frame
 from .state import AWAKE, DONE, LEAVING, QUEUED, RUNNING, STANDBY, WAKING, Job, Node
 
 
@@ -57,12 +58,11 @@ class Simulator(Engine):
         checked = logs.check(log, cluster, keep_valid=keep_valid)
         asleep = policy.sleep_after_s is not None
         super().__init__(
-            checked, cluster, asleep=asleep, colocation=colocation or Colocation(),
-            stays=stays,
+            checked, cluster, asleep=asleep, colocation=colocation or Colocation(), stays=stays
         )
         self.done = self.events = 0
         self._next = 0
-        self._outcomes = Outcomes(checked.height)
+        self._outcomes = np.zeros(checked.height, OUTCOME)
         self._timeline = Timeline(self.now_s, timeline_s)
         policy.begin(self)
 
@@ -70,8 +70,7 @@ class Simulator(Engine):
 
     def excess(self, job: Job) -> float:
         """Relative growth of a running job's iteration time now: 0.08 is 8 %."""
-        slowest = max([gpu.mix.excess for gpu in job.gpus])
-        return slowest * job.sensitivity if slowest else 0.0
+        return max([gpu.mix.excess for gpu in job.gpus]) * job.sensitivity
 
     def stop(self, job: Job, *, undo: bool = False) -> None:
         """Let a running job write its checkpoint and leave; for policies."""
@@ -92,7 +91,7 @@ class Simulator(Engine):
             job.left_s += self.restart_s
         else:
             job.began_s = self.now_s
-        if self._recorder is not None:
+        if self._recorder:
             self._recorder.changed(job, self.now_s)
         self._push(self.now_s + (self.checkpoint_s if began else 0.0), STOP, job, job.version)
 
@@ -144,59 +143,44 @@ class Simulator(Engine):
 
     def advance(self, events: int) -> bool:
         """Handle at most that many events; True while there is more to do."""
-        heap, submit, policy, outcomes = self._heap, self._columns.submit, self.policy, self._outcomes
-        timeline, arrivals = self._timeline, self._columns.jobs
-        count = len(submit)
-        pop = heapq.heappop
-        until = self.events + events
-        handled = self.events
-        while handled < until:
-            if self.done == count:
-                self.events = handled
-                return False
-            handled += 1
-            if self._next < count and (not heap or submit[self._next] < heap[0][0]):
+        heap, submit, policy, until = self._heap, self._submit, self.policy, self.events + events
+        while self.events < until and self.done < len(submit):
+            arrival = self._next < len(submit) and (not heap or submit[self._next] < heap[0][0])
+            if arrival:
                 now = submit[self._next]
-                if now >= timeline.due_s:
-                    self._tick(now)
-                self.now_s = now
-                job = next(arrivals)
+            elif heap:
+                now, _, version, what, subject = heapq.heappop(heap)
+                if what == TARGET and subject.version != version:  # type: ignore[attr-defined]
+                    continue
+            else:
+                raise SimulationError(
+                    f"{policy.name} leaves {len(submit) - self.done} of {len(submit)} jobs in its queue for "
+                    "ever: nothing runs and nothing more will happen"
+                )
+            self.events += 1
+            if now >= self._timeline.due_s:
+                self._tick(now)
+            self.now_s = now
+            if arrival:
                 self._next += 1
                 self.queued += 1
-                policy.arrived(job)
-                continue
-            if not heap:
-                self.events = handled
-                raise SimulationError(
-                    f"{policy.name} leaves {count - self.done} of {count} jobs in its queue for ever: "
-                    "nothing runs and nothing more will happen"
+                policy.arrived(next(self._arrivals))
+            elif what != TARGET:
+                self._other(now, what, subject, version)
+            elif (job := cast(Job, subject)).target_s > 0:
+                job.target_s = 0.0
+                self._schedule(job)
+                policy.reached(job)
+            else:
+                job.left_s, job.state = 0.0, DONE
+                gpus = job.gpus
+                self._remove(job)
+                self.done += 1
+                self._outcomes[job.index] = (
+                    job.start_s, now, job.run_s, job.energy_j, job.undos, job.moves
                 )
-            now, _, version, what, subject = pop(heap)
-            if what == TARGET:
-                if subject.version != version:  # type: ignore[attr-defined]
-                    handled -= 1
-                    continue
-                if now >= timeline.due_s:
-                    self._tick(now)
-                self.now_s = now
-                job = subject  # type: ignore[assignment]
-                if job.target_s > 0:
-                    job.target_s = 0.0
-                    self._schedule(job)
-                    policy.reached(job)
-                else:
-                    job.left_s, job.state = 0.0, DONE
-                    gpus = job.gpus
-                    self._remove(job)
-                    self.done += 1
-                    outcomes.write(job, now)
-                    policy.finished(job, gpus)
-                continue
-            if now >= timeline.due_s:
-                self._tick(now)
-            self._other(now, what, subject, version)
-        self.events = handled
-        return self.done < count
+                policy.finished(job, gpus)
+        return self.done < len(submit)
 
     def run(self) -> Result:
         """Run to the end."""
@@ -207,13 +191,13 @@ class Simulator(Engine):
     @property
     def progress(self) -> float:
         """Share of the jobs that are done."""
-        return self.done / len(self._columns)
+        return self.done / self.log.height
 
     def result(self) -> Result:
         """The result. Raises SimulationError while jobs are left."""
-        if self.done < len(self._columns):
+        if self.done < self.log.height:
             raise SimulationError(
-                f"{len(self._columns) - self.done} of {len(self._columns)} jobs are not done yet; advance "
+                f"{self.log.height - self.done} of {self.log.height} jobs are not done yet; advance "
                 "until it returns False"
             )
         end_s = self.now_s
@@ -234,7 +218,6 @@ class Simulator(Engine):
 
     def _other(self, now: float, what: int, subject: object, version: int) -> None:
         """The rarer events."""
-        self.now_s = now
         if what == SLEEP:
             node: Node = subject  # type: ignore[assignment]
             if node.stamp == version and node.state == AWAKE and not node.seats:
@@ -247,8 +230,7 @@ class Simulator(Engine):
             for job in node.jobs():
                 if job.state == RUNNING:
                     self._begin(job)
-            if not node.seats and self.policy.sleep_after_s is not None:
-                self._push(now + self.policy.sleep_after_s, SLEEP, node, node.stamp)
+            self._sleep_later(node)
             self.policy.awoke(node)
         elif what == STOP:
             job = subject  # type: ignore[assignment]

@@ -14,7 +14,7 @@ import polars as pl
 from ..errors import UsageError
 from .generator import generate
 from .joblogs import Trimmed, parts, trim
-from .readers import read
+from .readers import no_file, read
 
 Pieces = tuple[Trimmed | None, dict[str, pl.DataFrame]]
 
@@ -49,19 +49,20 @@ class LogSource:
         Raises:
             UsageError: It cannot be read.
         """
-        if (trimmed, keep_valid) not in self._pieces:
+        found = self._pieces.get((trimmed, keep_valid))
+        if found is None:
             try:
                 table = self.load(keep_valid=keep_valid)
                 done = trim(table) if trimmed else None
-                self._pieces[trimmed, keep_valid] = done, parts(table if done is None else done.jobs)
+                found = done, parts(done.jobs if done else table)
             except UsageError as error:
-                self._pieces[trimmed, keep_valid] = str(error)
+                found = str(error)
             except (pl.exceptions.PolarsError, ValueError, TypeError, OverflowError) as error:
-                self._pieces[trimmed, keep_valid] = (
+                found = (
                     f"the log cannot be read as jobs: {error}. Give submit_s, duration_s and num_gpus as "
                     "numbers, times in seconds"
                 )
-        found = self._pieces[trimmed, keep_valid]
+            self._pieces[trimmed, keep_valid] = found
         if isinstance(found, str):
             raise UsageError(found)
         return found
@@ -77,23 +78,22 @@ def sources(given: Any) -> dict[str, LogSource]:
     Raises:
         UsageError: `given` is none of these.
     """
-    found: list[LogSource] = []
     if given is None:
-        found += _directory(data_directory())
-        found += [
+        found = _directory(data_directory()) + [
             LogSource(name, partial(_generated, count, gpus, load), drawn=True)
             for name, count, gpus, load in GENERATED
         ]
-    elif isinstance(given, Mapping):
-        for name, each in given.items():
-            found.append(LogSource(str(name), partial(read, each), named=isinstance(each, (str, Path))))
     elif isinstance(given, pl.DataFrame):
-        found.append(LogSource("jobs", partial(read, given)))
+        return sources({"jobs": given})
+    elif isinstance(given, Mapping):
+        found = [
+            LogSource(str(name), partial(read, each), named=isinstance(each, (str, Path)))
+            for name, each in given.items()
+        ]
     elif isinstance(given, (str, Path)):
-        found += of_path(given)
+        found = of_path(given)
     elif isinstance(given, Sequence):
-        for each in given:
-            found += list(sources(each).values())
+        found = [source for each in given for source in sources(each).values()]
     else:
         raise UsageError(
             f"a job log is a frame, a path, or several of these by name, not {type(given).__name__}"
@@ -122,14 +122,11 @@ def of_path(path: str | Path) -> list[LogSource]:
     """The log of a file, or those of a directory. Raises UsageError where there is none."""
     where = Path(path).expanduser()
     if where.is_dir():
-        found = _directory(where)
-        if not found:
-            raise UsageError(f"{str(where)!r} contains no Parquet, CSV or text file")
-        return found
+        if found := _directory(where):
+            return found
+        raise UsageError(f"{str(where)!r} contains no Parquet, CSV or text file")
     if not where.exists():
-        raise UsageError(
-            f"there is no file {str(where)!r}; give the path of a job log (Parquet or CSV), or a frame"
-        )
+        raise no_file(where)
     return [LogSource(where.stem, partial(read, where), named=True)]
 
 

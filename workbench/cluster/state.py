@@ -135,7 +135,10 @@ class Node:
         seconds = now_s - self.since_s
         if seconds > 0:
             if self.history is not None:
-                self._note(self.history, now_s)
+                used = self.used / (UNIT * self.kind.gpus) if self.state == AWAKE else math.nan
+                limit_w = self.cap.power_limit_w if self.cap else math.nan
+                what = self.state, self.seats, used, limit_w, self.power_w
+                self.history.extend((self.index, self.since_s, now_s, *what))
             self.since_s = now_s
             energy_j = self.power_w * seconds
             self.energy_j += energy_j
@@ -152,12 +155,6 @@ class Node:
                 self.unowned_j += energy_j
                 if self.state != STANDBY:
                     self.awake_s += seconds
-
-    def _note(self, history: array[float], now_s: float) -> None:
-        used = self.used / (UNIT * self.kind.gpus) if self.state == AWAKE else math.nan
-        limit_w = self.cap.power_limit_w if self.cap else math.nan
-        what = self.state, self.seats, used, limit_w, self.power_w
-        history.extend((self.index, self.since_s, now_s, *what))
 
     def jobs(self) -> list[Job]:
         """The jobs on this node, each once, in the order of GPUs."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import polars as pl
+from polars import col
 
+from ..tariff import J_PER_KWH
 from .result import Result
 
 
@@ -12,13 +14,12 @@ def per_job(jobs: pl.DataFrame) -> pl.DataFrame:
     the time on GPUs.
     """
     return jobs.with_columns(
-        (pl.col("end_s") - pl.col("submit_s")).alias("jct_s"),
-        (pl.col("run_s") / pl.col("duration_s") - 1).alias("inflation"),
-        (pl.col("end_s") > pl.col("deadline_s") * (1 + 1e-12)).fill_null(False).alias("missed"),
+        jct_s=col.end_s - col.submit_s, inflation=col.run_s / col.duration_s - 1,
+        missed=(col.end_s > col.deadline_s * (1 + 1e-12)).fill_null(False),
     ).with_columns(
-        (pl.col("jct_s") - pl.col("run_s")).clip(lower_bound=0.0).alias("wait_s"),
-        (pl.col("jct_s") / 3600).alias("jct_h"), (pl.col("jct_s") / pl.col("duration_s")).alias("slowdown"),
-    ).with_columns((pl.col("wait_s") / 3600).alias("wait_h"))
+        wait_s=(col.jct_s - col.run_s).clip(0.0), jct_h=col.jct_s / 3600,
+        slowdown=col.jct_s / col.duration_s,
+    ).with_columns(wait_h=col.wait_s / 3600)
 
 
 def summarise(result: Result) -> dict[str, float | int | str]:
@@ -31,23 +32,19 @@ def summarise(result: Result) -> dict[str, float | int | str]:
     """
     frame = per_job(result.jobs)
     row = frame.select(
-        (pl.col("run_s").mean() / pl.col("duration_s").mean() - 1).alias("runtime_inflation"),
-        pl.col("inflation").mean().alias("mean_job_inflation"),
-        pl.col("inflation").quantile(0.95, "linear").alias("p95_job_inflation"),
-        (pl.col("jct_s").mean() / 3600).alias("jct_h"),
-        (pl.col("jct_s").quantile(0.95, "linear") / 3600).alias("jct_p95_h"),
-        (pl.col("wait_s").mean() / 3600).alias("wait_h"),
-        (pl.col("wait_s").quantile(0.95, "linear") / 3600).alias("wait_p95_h"),
-        pl.col("missed").sum().alias("misses"), pl.col("deadline_s").is_not_null().sum().alias("deadlines"),
-        pl.col("undos").sum().alias("undos"), pl.col("moves").sum().alias("moves"),
+        runtime_inflation=col.run_s.mean() / col.duration_s.mean() - 1,
+        mean_job_inflation=col.inflation.mean(),
+        p95_job_inflation=col.inflation.quantile(0.95, "linear"),
+        jct_h=col.jct_s.mean() / 3600, jct_p95_h=col.jct_s.quantile(0.95, "linear") / 3600,
+        wait_h=col.wait_s.mean() / 3600, wait_p95_h=col.wait_s.quantile(0.95, "linear") / 3600,
+        misses=col.missed.sum(), deadlines=col.deadline_s.count(), undos=col.undos.sum(),
+        moves=col.moves.sum(),
     ).row(0, named=True)
     span_s = max(result.end_s - result.start_s, 1e-9)
-    nodes = result.nodes
+    nodes = result.nodes.sum().row(0, named=True)
     return {
         "policy": result.policy, "nodes": result.cluster.size, "jobs": frame.height,
-        "energy_kwh": result.energy_j / 3.6e6,
-        "active_nodes": float(nodes["hosting_s"].sum()) / span_s,
-        "awake_nodes": float(nodes["awake_s"].sum()) / span_s,
-        "wakes": int(nodes["wakes"].sum()),
-        "unowned_kwh": float(nodes["unowned_j"].sum()) / 3.6e6, "makespan_h": span_s / 3600, **row,
+        "energy_kwh": result.energy_j / J_PER_KWH, "active_nodes": nodes["hosting_s"] / span_s,
+        "awake_nodes": nodes["awake_s"] / span_s, "wakes": nodes["wakes"],
+        "unowned_kwh": nodes["unowned_j"] / J_PER_KWH, "makespan_h": span_s / 3600, **row,
     }

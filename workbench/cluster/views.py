@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from polars import col
 
-from .result import Result
+from .result import TIMELINE, Result
 from .summary import per_job
 
 Floats = np.ndarray
@@ -22,8 +23,8 @@ DISTRIBUTIONS = ("wait_h", "jct_h", "slowdown", "inflation")
 
 def energy_over(policy: str) -> pl.Expr:
     """Energy of each run relative to that of another policy with the same seed and swept value."""
-    other = pl.col("energy_kwh").filter(pl.col("policy") == policy).first()
-    return (pl.col("energy_kwh") / other.over("value", "seed")).alias("energy_ratio")
+    other = col.energy_kwh.filter(col.policy == policy).first()
+    return (col.energy_kwh / other.over("value", "seed")).alias("energy_ratio")
 
 
 def compared(runs: pl.DataFrame, first: str) -> pl.DataFrame:
@@ -31,10 +32,10 @@ def compared(runs: pl.DataFrame, first: str) -> pl.DataFrame:
     `draws`, and of `energy_kwh` and `energy_ratio`, which is against the first policy, the standard deviation
     from draw to draw.
     """
-    spread = pl.col("energy_kwh", "energy_ratio").std().name.suffix("_sd")
-    figures = pl.col(pl.Float64, pl.Int64).exclude("value", "seed").mean()
-    known = runs.with_columns(energy_over(first))
-    return known.group_by("value", "policy", maintain_order=True).agg(figures, spread, draws=pl.len())
+    spread = col("energy_kwh", "energy_ratio").std().name.suffix("_sd")
+    figures = col(pl.Float64, pl.Int64).exclude("value", "seed").mean()
+    groups = runs.with_columns(energy_over(first)).group_by("value", "policy", maintain_order=True)
+    return groups.agg(figures, spread, draws=pl.len())
 
 
 def course(result: Result) -> dict[str, Floats]:
@@ -43,11 +44,11 @@ def course(result: Result) -> dict[str, Floats]:
 
     Power is the energy of the interval over its length, so that the area below it is the energy of the run.
     """
-    rows = result.timeline.filter(pl.col("time_s") < result.end_s)
+    rows = result.timeline.filter(col.time_s < result.end_s)
     times_s = np.append(rows["time_s"], result.end_s)
     power_w = np.diff(np.append(rows["energy_j"], result.energy_j)) / np.diff(times_s)
-    columns = {name: rows[name].to_numpy() for name in ("hosting", "awake", "running", "queued")}
-    return {"hours": (times_s[1:] - result.start_s) / 3600, "power_w": power_w, **columns}
+    counts = {name: rows[name].to_numpy() for name in TIMELINE[3:]}
+    return {"hours": (times_s[1:] - result.start_s) / 3600, "power_w": power_w, **counts}
 
 
 def distribution(values: pl.Series) -> Floats:
@@ -66,12 +67,11 @@ NOTABLE = {
 def notable(jobs: pl.DataFrame, count: int = 6) -> dict[str, list[str]]:
     """Notable jobs by reason of `NOTABLE`; a reason without any job is left out."""
     known = per_job(jobs).with_columns(
-        (pl.col("end_s") - pl.col("deadline_s")).alias("late_s"),
-        (pl.col("undos") + pl.col("moves")).alias("stops"),
+        late_s=col.end_s - col.deadline_s, stops=col.undos + col.moves
     )
     found = {}
     for reason, (column, least) in NOTABLE.items():
-        top = known.filter(pl.col(column) > least).top_k(count, by=column).sort(column, descending=True)
+        top = known.filter(col(column) > least).top_k(count, by=column).sort(column, descending=True)
         if top.height:
             found[reason] = top["job_id"].to_list()
     return found
@@ -100,6 +100,4 @@ def rounded(value: float, digits: int = 3) -> float:
     >>> rounded(12345.678), rounded(0.0)
     (12300.0, 0.0)
     """
-    if value == 0 or not math.isfinite(value):
-        return 0.0
-    return round(value, digits - 1 - math.floor(math.log10(abs(value))))
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else 0.0

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..capacity_index import CapacityIndex
-from ..colocation import History, Mix
-from ..placement import FreeNodesPolicy, WaitingJobs, nodes_of, usable_memory
+from ..colocation import Mix
+from ..placement import FreeNodesPolicy, nodes_of
 from ..policy import ClusterControl
 from ..power import UNIT
 from ..state import LEAVING, STANDBY, Gpu, Gpus, Job, Node
@@ -49,80 +49,65 @@ class Eaco(FreeNodesPolicy):
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
         self.openings = CapacityIndex()
-        self.history = History(cluster.profiles)
-        self.active: dict[int, Node] = {}
-        self.waiting = WaitingJobs()
-        self.memory = usable_memory(cluster)
+        self.active: dict[Node, None] = {}
 
     # Events
 
     def arrived(self, job: Job) -> None:
-        if not self._schedule(job):
+        gpus: Sequence[Gpu] | None = None
+        if job.num_gpus > 1:
+            gpus = self._best_set(job)
+        elif job.priority <= 0:
+            gpus = self.openings.find(job, self.limit - job.load, self._fits, self._accepts)
+        if gpus := gpus or self.free.find(job):
+            self._place(job, gpus)
+        else:
             self.waiting.add(job)
 
     def finished(self, job: Job, gpus: Gpus) -> None:
         watch = job.watch
         self._left(job, gpus)
-        if watch is not None:
+        if watch:
             job.watch = None
             watch.waiting.pop(job, None)
             if job is watch.newcomer or (not watch.waiting and not watch.undoing):
                 self._close(watch)
-        if self.waiting:
-            self._retry(gpus)
+        self._retry(gpus)
 
     def stopped(self, job: Job, gpus: Gpus) -> None:
         watch = job.watch
         self._left(job, gpus)
-        if watch is not None:
+        if watch:
             job.watch = None
             self._close(watch)
-        if not self._schedule(job):
-            self.waiting.add(job)
-        if self.waiting:
-            self._retry(gpus)
+        self.arrived(job)
+        self._retry(gpus)
 
     def reached(self, job: Job) -> None:
         watch = job.watch
-        if watch is None:
+        if not watch:
             return
-        if watch.undoing:
-            if job is watch.newcomer:
-                self._undo(watch)
-            return
-        watch.waiting.pop(job, None)
-        excess = self.cluster.excess(job)
-        self._measured(job, excess)
-        now = self.cluster.now_s
-        if job.breaks(excess, now):
-            watch.undoing = True
-            newcomer = watch.newcomer
-            if job is newcomer:
-                self._undo(watch)
-            else:
+        newcomer = watch.newcomer
+        if not watch.undoing:
+            watch.waiting.pop(job, None)
+            excess, now = self.cluster.excess(job), self.cluster.now_s
+            mix = max([gpu.mix for gpu in job.gpus], key=self.history.predict)
+            if mix.size > 1:
+                self.history.learn(mix, excess)
+                job.observed = {**(job.observed or {}), mix: excess}
+            watch.undoing = job.breaks(excess, now)
+            if watch.undoing and job is not newcomer:
                 done_s = newcomer.done_s(now) - watch.base_s
                 self.cluster.notify(newcomer, newcomer.epoch_s - done_s % newcomer.epoch_s)
-        elif not watch.waiting:
-            self._close(watch)
-            if self.waiting:
+            elif not watch.undoing and not watch.waiting:
+                self._close(watch)
                 self._retry(watch.gpus)
+        # The newcomer leaves at the end of its epoch, and its neighbours are remembered.
+        if watch.undoing and job is newcomer:
+            newcomer.note = (newcomer.note or set()).union(*(gpu.jobs for gpu in watch.gpus))
+            self.cluster.stop(newcomer, undo=True)
 
     # Algorithm 1
-
-    def _schedule(self, job: Job) -> bool:
-        """Place the job now, shared or alone; False where it has to wait."""
-        gpus: Sequence[Gpu] | None = None
-        if job.num_gpus > 1:
-            gpus = self._best_set(job)
-        elif job.priority <= 0:
-            gpu = self.openings.find(job, self.limit - job.load, self._fits, self._accepts)
-            gpus = None if gpu is None else (gpu,)
-        if gpus is None:
-            gpus = self.free.find(job)
-        if gpus is None:
-            return False
-        self._place(job, gpus)
-        return True
 
     def _best_set(self, job: Job) -> list[Gpu] | None:
         """The set of highest utilisation among all nodes' best sets; None where only empty nodes are left."""
@@ -130,11 +115,11 @@ class Eaco(FreeNodesPolicy):
         most = -1
         count = job.num_gpus
         joins: dict[Mix, bool] = {}
-        for node in self.active.values():
+        for node in self.active:
             # No set can have more load than its whole node: this excludes most nodes early.
             if node.demand > most and node.free + node.opened >= count:
                 gpus = self._on_node(job, node, joins)
-                if gpus is not None:
+                if gpus:
                     load = sum([gpu.mix.load for gpu in gpus])
                     if load > most:
                         best, most = gpus, load
@@ -151,7 +136,7 @@ class Eaco(FreeNodesPolicy):
         for gpu in node.gpus:
             mix = gpu.mix
             if mix.size and not (
-                shared and gpu.note is not None and self._joins(job, mix, joins)
+                shared and gpu.note and self._joins(job, mix, joins)
                 and self._accepts(job, gpu)
             ):
                 spare -= 1
@@ -171,41 +156,27 @@ class Eaco(FreeNodesPolicy):
     def _place(self, job: Job, gpus: Sequence[Gpu]) -> None:
         """Place the job; provisionally where it has neighbours."""
         gpus = tuple(gpus)
-        residents = dict.fromkeys(gpus[0].jobs)
-        if len(gpus) > 1:
-            residents = {other: None for gpu in gpus for other in gpu.jobs}
-        cluster = self.cluster
-        cluster.place(job, gpus)
-        self.free.touched(gpus)
-        for gpu in gpus:
-            node = gpu.node
-            self.active[node.index] = node
+        residents = dict.fromkeys(other for gpu in gpus for other in gpu.jobs)
+        self.place_on(job, gpus)
+        self.active.update(dict.fromkeys(gpu.node for gpu in gpus))
         if not residents:
             for gpu in gpus:
                 self.openings.file(gpu, self._open(gpu))
             return
-        watch = ProvisionalPlacement(job, gpus, job.done_s(cluster.now_s))
+        watch = ProvisionalPlacement(job, gpus, job.done_s(self.cluster.now_s))
         for each in (*residents, job):
             each.watch = watch
             watch.waiting[each] = None
-            cluster.notify(each, each.epoch_s)
+            self.cluster.notify(each, each.epoch_s)
             for gpu in each.gpus:
                 self.openings.file(gpu, False)
 
-    def _undo(self, watch: ProvisionalPlacement) -> None:
-        """Stop the newcomer at the end of its epoch, and remember its neighbours."""
-        newcomer = watch.newcomer
-        newcomer.note = (newcomer.note or set()).union(*(gpu.jobs for gpu in watch.gpus))
-        self.cluster.stop(newcomer, undo=True)
-
     def _close(self, watch: ProvisionalPlacement) -> None:
         """End the observation: its GPUs may be shared again."""
-        gpus: dict[Gpu, None] = dict.fromkeys(watch.gpus)
-        for gpu in watch.gpus:
-            for job in gpu.jobs:
-                if job.watch is watch:
-                    job.watch = None
-                    gpus.update(dict.fromkeys(job.gpus))
+        gpus = dict.fromkeys(watch.gpus)
+        for job in [job for gpu in gpus for job in gpu.jobs if job.watch is watch]:
+            job.watch = None
+            gpus.update(dict.fromkeys(job.gpus))
         for gpu in gpus:
             self.openings.file(gpu, self._open(gpu))
 
@@ -214,73 +185,46 @@ class Eaco(FreeNodesPolicy):
         for gpu in gpus:
             self.openings.file(gpu, self._open(gpu))
             if not gpu.node.seats:
-                self.active.pop(gpu.node.index, None)
+                self.active.pop(gpu.node, None)
         self.free.touched(tuple(gpus))
 
     # Algorithm 2
 
     def _open(self, gpu: Gpu) -> bool:
         """Whether the GPU has room for a newcomer, and no job of high priority, leaving or observed."""
-        mix = gpu.mix
-        if not 0 < mix.size < self.max_jobs or mix.load > self.limit:
-            return False
-        for job in gpu.jobs:
-            if job.watch is not None or job.priority > 0 or job.state == LEAVING:
-                return False
-        return True
+        return 0 < gpu.mix.size < self.max_jobs and gpu.mix.load <= self.limit and not any(
+            job.watch or job.priority > 0 or job.state == LEAVING for job in gpu.jobs
+        )
 
     def _fits(self, job: Job, mix: Mix) -> bool:
         """Whether the newcomer's own deadline holds in this mix."""
-        after = mix.add.get(job.profile) or self.cluster.mixes.grown(mix, job.profile)
+        after = self.cluster.mixes.grown(mix, job.profile)
         return not job.breaks(self._predict(job, after), self.cluster.now_s)
 
     def _accepts(self, job: Job, gpu: Gpu) -> bool:
         """Whether memory fits here and all residents keep their deadlines."""
-        refused = job.note or ()
-        if gpu.memory + job.memory > self.memory:
-            return False
-        after, now = gpu.mix.add[job.profile], self.cluster.now_s
-        expected = self.history.predict(after)
-        for other in gpu.jobs:
-            excess = expected if other.observed is None else other.observed.get(after, expected)
-            if other.breaks(excess, now) or other in refused:
-                return False
-        return True
+        after, refused = gpu.mix.add[job.profile], job.note or ()
+        return gpu.memory + job.memory <= self.memory and not any(
+            other in refused or other.breaks(self._predict(other, after), self.cluster.now_s)
+            for other in gpu.jobs
+        )
 
     def _predict(self, job: Job, mix: Mix) -> float:
         """Excess of this job in a mix: measured on this job, else on others."""
-        if job.observed is not None and mix in job.observed:
+        if job.observed and mix in job.observed:
             return job.observed[mix]
         return self.history.predict(mix)
-
-    def _measured(self, job: Job, excess: float) -> None:
-        """An epoch of this job was observed."""
-        mix = job.gpus[0].mix
-        if len(job.gpus) > 1:
-            mix = max([gpu.mix for gpu in job.gpus], key=self.history.predict)
-        if mix.size < 2:
-            return
-        self.history.learn(mix, excess)
-        if job.observed is None:
-            job.observed = {}
-        job.observed[mix] = excess
 
     # The queue
 
     def _retry(self, gpus: Iterable[Gpu]) -> None:
         """Try waiting jobs, in order, on changed nodes only."""
         for node in nodes_of(gpus):
-            while self._serve(node):
+            while self.waiting and self._serve(node):
                 pass
-        if not self.waiting:
-            return
-        gpus_of_node = self.cluster.cluster.kind.gpus
-        wide = [queue for queue in self.waiting.values() if queue[0][2].num_gpus > gpus_of_node]
-        for queue in sorted(wide):
-            while queue:
-                free = self.free.find(queue[0][2])
-                if free is None:
-                    break
+        most = self.cluster.cluster.kind.gpus
+        for queue in sorted([queue for queue in self.waiting.values() if queue[0][2].num_gpus > most]):
+            while queue and (free := self.free.find(queue[0][2])):
                 job = queue[0][2]
                 self.waiting.take(job)
                 self._place(job, free)
@@ -290,21 +234,16 @@ class Eaco(FreeNodesPolicy):
         room = node.free + node.opened
         if room == 0 or node.state == STANDBY:
             return False
-        queues = sorted([queue for queue in self.waiting.values() if queue[0][2].num_gpus <= room])
         now = self.cluster.now_s
-        for queue in queues:
+        for queue in sorted([queue for queue in self.waiting.values() if queue[0][2].num_gpus <= room]):
             job = queue[0][2]
-            gpus = self._on_node(job, node, {})
-            if gpus is None and len(queue) > 1 and job.deadline_s - now >= job.expected_left_s(now):
-                # Its own deadline may be the reason. Other jobs of its class have more time or have already
-                # missed theirs.
-                for _, _, other in heapq.nsmallest(WINDOW, queue)[1:]:
-                    gpus = self._on_node(other, node, {})
-                    if gpus is not None:
-                        job = other
-                        break
-            if gpus is not None:
-                self.waiting.take(job)
-                self._place(job, gpus)
-                return True
+            # Where its own deadline may be the reason, other jobs of its class have more time or have already
+            # missed theirs.
+            tried = WINDOW if job.deadline_s - now >= job.expected_left_s(now) else 1
+            for _, _, job in heapq.nsmallest(tried, queue):
+                gpus = self._on_node(job, node, {})
+                if gpus:
+                    self.waiting.take(job)
+                    self._place(job, gpus)
+                    return True
         return False

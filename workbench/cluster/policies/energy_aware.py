@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..colocation import History, Mix
-from ..placement import FreeNodesPolicy, WaitingJobs, nodes_of, usable_memory
+from ..colocation import Mix
+from ..placement import FreeNodesPolicy, nodes_of
 from ..policy import ClusterControl
 from ..power import UNIT
 from ..ranking import Ranking
@@ -73,12 +73,9 @@ class EnergyAwarePolicy(FreeNodesPolicy):
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
-        self.history = History(cluster.profiles)
         self.ranking = Ranking(cluster, max_jobs=self.max_jobs)
-        self.memory = usable_memory(cluster)
         self.move_s = cluster.checkpoint_s + cluster.restart_s
         self.review_due_s = cluster.now_s
-        self.waiting = WaitingJobs()
         self.ends: dict[Node, float] = {}  # expected last end, for nodes with jobs
         self.reserved: set[Gpu] = set()  # for moving jobs
         self.draining: set[Node] = set()
@@ -100,7 +97,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
     def stopped(self, job: Job, gpus: Gpus) -> None:
         self._changed(job, gpus)
         target, job.note.target = job.note.target, ()
-        self.reserved.difference_update(target)
+        self.reserved -= set(target)
         if target and all(
             gpu.node.state == AWAKE and gpu.node.seats
             and gpu.memory + job.memory <= self.memory for gpu in target
@@ -166,7 +163,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
                     continue
                 checks -= 1
             found = self._on_node(job, node, left_s, joined, (least - bound_j) / SLOWDOWN_W)
-            if found is not None and found[0] < least:
+            if found and found[0] < least:
                 least, best = found
         return best
 
@@ -186,7 +183,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
             if gpu in self.reserved:
                 continue
             price = self._price(job, gpu, left_s, joined, most_s) if gpu.jobs else (0.0, 0.0)
-            if price is not None:
+            if price:
                 # A job on several GPUs is as slow as on the slowest of them: the other GPUs decide.
                 priced.append((price[0] + price[1] * (count == 1), price[1], gpu.index, gpu))
                 if alone:
@@ -272,7 +269,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
 
     def _note(self, node: Node) -> None:
         if node.seats:
-            self.ends[node] = self._end_s(node, [job for gpu in node.gpus for job in gpu.jobs])
+            self.ends[node] = self._end_s(node, node.jobs())
         else:
             self.ends.pop(node, None)
             self.draining.discard(node)
@@ -284,19 +281,19 @@ class EnergyAwarePolicy(FreeNodesPolicy):
         """Set the power limit of least energy that breaks no further deadline."""
         kind, now, tightest = node.kind, self.cluster.now_s, 0.0
         for job in node.jobs():
-            if job.state == RUNNING:
-                left_s, time_s = job.expected_left_s(now), job.deadline_s - now
+            left_s, time_s = job.expected_left_s(now), job.deadline_s - now
+            if job.state == RUNNING and left_s <= time_s:
                 excess = self._excess(job) * job.note.margin
-                if left_s <= time_s:
-                    tightest = max(tightest, min(left_s * (1 + excess) / time_s, 1.0))
+                tightest = max(tightest, min(left_s * (1 + excess) / time_s, 1.0))
         active_w = kind.power_w(node.used / (UNIT * kind.gpus)) - kind.idle_w
 
         def cost_w(index: int) -> float:
             # Cost of a slowdown: the node's other power for longer, and the price of a slower job.
-            speed, active = (kind.caps[index].speed, kind.caps[index].active) if index >= 0 else (1.0, 1.0)
+            speed, active = levels[index]
             power_w = kind.idle_w - kind.standby_w + active_w * active
             return (power_w + SLOWDOWN_W * node.seats * (1 - speed)) / speed
 
+        levels = [*((cap.speed, cap.active) for cap in kind.caps), (1.0, 1.0)]
         allowed = [index for index, cap in enumerate(kind.caps) if cap.speed >= tightest]
         self.cluster.cap(node, min([-1, *allowed], key=cost_w))
 
@@ -358,7 +355,7 @@ class EnergyAwarePolicy(FreeNodesPolicy):
                 gpus: Sequence[Gpu] | None = self.free.find(job)
             else:
                 found = self._on_node(job, node, job.expected_left_s(self.cluster.now_s), {})
-                gpus = None if found is None else found[1]
-            if gpus is not None:
+                gpus = found and found[1]
+            if gpus:
                 return job, gpus
         return None

@@ -26,22 +26,21 @@ class Fifo(FreeNodesPolicy):
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
-        self.queue: list[tuple[int, int, Job]] = []
+        self.queue: list[tuple[float, int, Job]] = []
+
+    def order(self, job: Job) -> float:
+        """Lower is served first."""
+        return -job.priority
 
     def arrived(self, job: Job) -> None:
-        queue = self.queue
-        if not queue and self.place_alone(job):
-            return
-        heapq.heappush(queue, (-job.priority, job.index, job))
-        if queue[0][2] is job:
+        heapq.heappush(self.queue, (self.order(job), job.index, job))
+        if self.queue[0][2] is job:
             self._serve()
 
     def finished(self, job: Job, gpus: Gpus) -> None:
         self.free.touched(gpus)
-        if self.queue:
-            self._serve()
+        self._serve()
 
     def _serve(self) -> None:
-        queue = self.queue
-        while queue and self.place_alone(queue[0][2]):
-            heapq.heappop(queue)
+        while self.queue and self.place_alone(self.queue[0][2]):
+            heapq.heappop(self.queue)

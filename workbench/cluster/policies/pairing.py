@@ -6,14 +6,13 @@ import heapq
 import random
 from collections.abc import Iterator
 
-from ..colocation import History
-from ..placement import FreeNodesPolicy, usable_memory
 from ..policy import ClusterControl
 from ..power import UNIT
 from ..state import LEAVING, RUNNING, Gpus, Job
+from .fifo import Fifo
 
 
-class Pairing(FreeNodesPolicy):
+class Pairing(Fifo):
     """A queue that prefers whole GPUs. Where none are free, the head of the queue gets a partner. Subclasses
     define partners and the order of the queue.
 
@@ -28,29 +27,19 @@ class Pairing(FreeNodesPolicy):
 
     def begin(self, cluster: ClusterControl) -> None:
         super().begin(cluster)
-        self.history = History(cluster.profiles)
-        self.queue: list[tuple[float, int, Job]] = []
         # By width and profile: jobs that have their GPUs to themselves.
         self.alone: dict[tuple[int, int], dict[Job, None]] = {}
-        self.memory = usable_memory(cluster)
-
-    def order(self, job: Job) -> float:
-        """Lower is served first."""
-        return -job.priority
 
     def partners(self, job: Job) -> Iterator[Job]:
         """Candidates for sharing with this job, best first."""
         raise NotImplementedError
 
-    def arrived(self, job: Job) -> None:
-        heapq.heappush(self.queue, (self.order(job), job.index, job))
-        if self.queue[0][2] is job:
-            self._serve()
-
     def finished(self, job: Job, gpus: Gpus) -> None:
-        self._left(job, gpus)
-        if self.queue:
-            self._serve()
+        self.alone.get((job.num_gpus, job.profile), {}).pop(job, None)
+        if gpus[0].jobs:
+            other = gpus[0].jobs[0]
+            self.alone.setdefault((other.num_gpus, other.profile), {})[other] = None
+        super().finished(job, gpus)
 
     def stopped(self, job: Job, gpus: Gpus) -> None:
         self.finished(job, gpus)
@@ -58,9 +47,8 @@ class Pairing(FreeNodesPolicy):
 
     def fits(self, job: Job, other: Job) -> bool:
         """Whether memory fits on every GPU, and state and priority of both jobs allow sharing."""
-        if other.state != RUNNING or other.priority > 0 or job.priority > 0:
-            return False
-        return job.memory + other.memory <= self.memory
+        shared = other.state == RUNNING and max(job.priority, other.priority) <= 0
+        return shared and job.memory + other.memory <= self.memory
 
     def expected_excess(self, job: Job, other: Job) -> float:
         """Relative growth of the run time of both."""
@@ -86,13 +74,6 @@ class Pairing(FreeNodesPolicy):
         mix = job.gpus[0].mix
         if mix.size == 2:
             self.history.learn(mix, self.cluster.excess(job))
-
-    def _left(self, job: Job, gpus: Gpus) -> None:
-        self.alone.get((job.num_gpus, job.profile), {}).pop(job, None)
-        if gpus[0].jobs:
-            other = gpus[0].jobs[0]
-            self.alone.setdefault((other.num_gpus, other.profile), {})[other] = None
-        self.free.touched(gpus)
 
 
 class FifoPacked(Pairing):

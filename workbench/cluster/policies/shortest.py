@@ -110,7 +110,7 @@ class Srtf(Sjf):
         """A job has left its GPUs. The job that claimed its node starts when the last victim has left."""
         for node in nodes_of(gpus):
             claim = self.claims.get(node)
-            if claim is not None:
+            if claim:
                 claimant, victims = claim
                 victims.discard(job)
                 if not victims and node.free >= claimant.num_gpus:
@@ -172,7 +172,7 @@ class Tiresias(Srtf):
     def worth(self, victim: Job) -> float:
         return victim.done_s(self.cluster.now_s) * victim.num_gpus
 
-    def place_on(self, job: Job, gpus: list[Gpu]) -> None:
+    def place_on(self, job: Job, gpus: Gpus | list[Gpu]) -> None:
         super().place_on(job, gpus)
         if job not in self.second:
             self.cluster.notify(job, self.THRESHOLD_GPU_S / job.num_gpus - job.done_s(self.cluster.now_s))

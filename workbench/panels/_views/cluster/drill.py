@@ -125,10 +125,7 @@ def _named(jobs: pl.DataFrame) -> tuple[tuple[str, str], ...]:
 
 def _job_picture(title: str, history: pl.DataFrame, deadline_s: float | None) -> str:
     """The job's speed over time; below, the number of jobs sharing its GPUs."""
-    start_s, end_s = history["from_s"][0], history["to_s"][-1]
-    scale, unit = _unit(end_s - start_s)
-    picture, span = Picture(title, size=12), (0.0, (end_s - start_s) / scale)
-    picture.y = 36.0
+    picture, start_s, scale, unit, span = _begun(title, history, 36.0)
     frame = picture.frame(110, span, (0.0, max(1.1, 1.05 * max(history["speed"]))))
     picture.down(110, 10)
     lane = picture.frame(10, span, (-5.0, 5.0))
@@ -155,11 +152,8 @@ def _job_picture(title: str, history: pl.DataFrame, deadline_s: float | None) ->
 
 def _node_picture(title: str, history: pl.DataFrame, there: pl.DataFrame) -> str:
     """The jobs on each GPU, and the node's power."""
-    start_s, end_s = history["from_s"][0], history["to_s"][-1]
-    scale, unit = _unit(end_s - start_s)
-    span, gpus = (0.0, (end_s - start_s) / scale), 1 + max(there["gpu"], default=0)
-    picture = Picture(title, size=12)
-    picture.y = 38.0
+    picture, start_s, scale, unit, span = _begun(title, history, 38.0)
+    gpus = 1 + max(there["gpu"], default=0)
     frame = picture.frame(gpus * LANE, span, (gpus, 0.0))  # GPU 0 above
     frame.name("Jobs on each GPU: one above the other where they share")
     for gpu in range(gpus):
@@ -224,5 +218,10 @@ def _stretch_text(row: dict[str, Any]) -> str:
     return text
 
 
-def _unit(span_s: float) -> tuple[float, str]:
-    return next((scale, unit) for least, scale, unit in UNITS if span_s >= least)
+def _begun(title: str, history: pl.DataFrame, y: float) -> tuple[Picture, float, float, str, Span]:
+    """A picture from `y` on, the first moment, the unit of time in seconds and as text, and the time axis."""
+    picture, start_s = Picture(title, size=12), history["from_s"][0]
+    span_s = history["to_s"][-1] - start_s
+    picture.y = y
+    scale, unit = next((scale, unit) for least, scale, unit in UNITS if span_s >= least)
+    return picture, start_s, scale, unit, (0.0, span_s / scale)

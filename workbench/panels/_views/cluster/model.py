@@ -104,23 +104,23 @@ def cluster_view(scenario: Scenario, outcomes: Sequence[RunOutcome], runs: pl.Da
     lines = tuple(_line(row, scenario) for row in rows)
     return ClusterView(
         lines, tuple(line for line in lines if line.value == first and line.ratio is not None),
-        tuple(_curve(each) for each in outcomes if each.view is not None), scenario.sweep,
+        tuple(_curve(each) for each in outcomes if each.view), scenario.sweep,
         headline(scenario, at_first, runs), tuple(details(scenario, at_first)),
     )
 
 
 def _line(row: Row, scenario: Scenario) -> TableLine:
-    name, number, value = row["policy"], list(POLICIES).index(row["policy"]), row["value"]
-    text, sd = label(name, scenario.at(value)), row["energy_kwh_sd"]
+    name, value, energy_kwh, sd_kwh = (row[key] for key in ("policy", "value", "energy_kwh", "energy_kwh_sd"))
+    text = label(name, scenario.at(value))
     return TableLine(
-        name, number, value, text, cells(row, text, scenario), row["energy_kwh"] / 1000,
-        None if sd is None else sd / 1000, row["energy_ratio"], row["energy_ratio_sd"],
-        row["unowned_kwh"] / row["energy_kwh"] if row["energy_kwh"] else 0.0,
+        name, list(POLICIES).index(name), value, text, cells(row, text, scenario), energy_kwh / 1000,
+        None if sd_kwh is None else sd_kwh / 1000, row["energy_ratio"], row["energy_ratio_sd"],
+        row["unowned_kwh"] / energy_kwh if energy_kwh else 0.0,
     )
 
 
 def _curve(outcome: RunOutcome) -> PolicyCurve:
-    assert outcome.view is not None
+    assert outcome.view
     task, found = outcome.task, outcome.view
     return PolicyCurve(
         task.policy, list(POLICIES).index(task.policy), label(task.policy, task.scenario),
@@ -135,7 +135,7 @@ def _curve(outcome: RunOutcome) -> PolicyCurve:
 
 def cells(row: Row, name: str, scenario: Scenario) -> tuple[str, ...]:
     """A row of `views.compared` as `HEADS` names its columns."""
-    if scenario.sweep is not None:
+    if scenario.sweep:
         name += f" · {UNITS[scenario.sweep]} {value_text(scenario.sweep, row['value'])}"
     ratio = row["energy_ratio"]
     return (
@@ -208,7 +208,7 @@ def details(scenario: Scenario, rows: Sequence[Row]) -> list[str]:
         )
     else:
         sentences.append(f"Means of {scenario.draws} seeds, ± standard deviation")
-    if scenario.sweep is not None:
+    if scenario.sweep:
         where = f"{UNITS[scenario.sweep]} {value_text(scenario.sweep, scenario.values[0])}"
         sentences.append(f"All plots but the last are for {where}, and curves show its first seed")
     elif scenario.draws > 1:

@@ -11,7 +11,7 @@ Runs have their own processes, so neither the kernel nor a cell waits for them. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,7 +19,7 @@ import polars as pl
 
 from ....cluster.comparison import PolicyComparison
 from ....cluster.power import NodeType
-from ....cluster.scenario import KINDS, UNITS, Scenario
+from ....cluster.scenario import UNITS, Scenario
 from ....cluster.sources import sources
 from ....cluster.views import DISTRIBUTIONS
 from ....errors import SimulationError, UsageError, is_list, shown
@@ -91,7 +91,7 @@ class ClusterPanel(LivePanel):
         if self.comparison.state != "running" or self.comparison.stale:
             self.begin()
         runs = self.comparison.runs
-        assert runs is not None
+        assert runs
         try:
             while not runs.wait(0.1):
                 pass
@@ -127,11 +127,11 @@ class ClusterPanel(LivePanel):
 
     def job(self, policy: str, job_id: str) -> Drilled:
         """Inspect one job; it is shown below the plots."""
-        return self._drill(drill.job(self.comparison.result(policy), policy, self._text(policy), job_id))
+        return self._drill(drill.job, policy, job_id)
 
     def node(self, policy: str, number: int) -> Drilled:
         """Inspect one node; it is shown below the plots."""
-        return self._drill(drill.node(self.comparison.result(policy), policy, self._text(policy), number))
+        return self._drill(drill.node, policy, number)
 
     def refresh(self) -> None:
         """Read the results of finished runs."""
@@ -139,7 +139,7 @@ class ClusterPanel(LivePanel):
             runs, ran = self.comparison.runs, self.comparison.ran
             if runs is None or ran is None:
                 return
-            problems = tuple(runs.errors.values())
+            problems = list(runs.errors.values())
             for problem in problems[self._failed :]:
                 self.report_error(problem)
             self._failed = len(problems)
@@ -158,10 +158,10 @@ class ClusterPanel(LivePanel):
         self.comparison.cancel()
         super().end()
 
-    def _text(self, policy: str) -> str:
-        return next(curve.text for curve in self._view.curves if curve.policy == policy)
-
-    def _drill(self, drilled: Drilled) -> Drilled:
+    def _drill(self, draw_one: Callable[..., Drilled], policy: str, which: str | int) -> Drilled:
+        result = self.comparison.result(policy)
+        text = next(curve.text for curve in self._view.curves if curve.policy == policy)
+        drilled = draw_one(result, policy, text, which)
         with self._lock:
             self._drilled = drilled
             self._picture_later()
@@ -183,17 +183,16 @@ class ClusterPanel(LivePanel):
     def summary(self) -> str:
         rows = [" | ".join(line.cells) for line in self._view.lines]
         table = [" | ".join(name for name, _ in HEADS), *rows] if rows else []
-        facts = () if self._drilled is None else self._drilled.facts
-        drilled = [] if self._drilled is None else [self._drilled.title]
-        drilled += [f"{name}: {text}" for name, text in facts]
-        return "\n".join([self.title(), *self.sentences(), *table, *drilled])
+        if found := self._drilled:
+            table += [found.title, *(f"{name}: {text}" for name, text in found.facts)]
+        return "\n".join([self.title(), *self.sentences(), *table])
 
     def svg(self) -> str:
         return draw(self.title(), self.sentences(), self._view, self._distribution).svg()
 
     def html(self) -> str:
         """The whole view as HTML without scripts."""
-        more = "" if self._drilled is None else f'<div style="margin-top:10px">{self._drilled.picture}</div>'
+        more = f'<div style="margin-top:10px">{self._drilled.picture}</div>' if self._drilled else ""
         return page(self.svg(), self.summary(), table(self._view) + more)
 
     # for the views
@@ -238,23 +237,24 @@ class ClusterPanel(LivePanel):
         if not self.running and kind in ("set", "run", "each change", "open"):
             raise UsageError("this panel has ended; display a new one")
         try:
-            if kind == "set":
-                self.set(**messages.read(content.get("settings")))
-            elif kind == "run":
-                self.begin()
-            elif kind == "cancel":
-                self.cancel()
-            elif kind == "each change":
-                self.at_once = field(content, "on", "bool")
-            elif kind == "open":
-                self.comparison.open(field(content, "path", "str").strip())
-            elif kind == "job":
-                self.job(field(content, "policy", "str"), field(content, "name", "str").strip())
-            elif kind == "node":
-                self.node(field(content, "policy", "str"), field(content, "name", "int"))
-            elif kind == "distribution" and (name := field(content, "name", "str")) in DISTRIBUTIONS:
-                self._distribution = name
-                self._picture_later()
+            match kind:
+                case "set":
+                    self.set(**messages.read(content.get("settings")))
+                case "run":
+                    self.begin()
+                case "cancel":
+                    self.cancel()
+                case "each change":
+                    self.at_once = field(content, "on", "bool")
+                case "open":
+                    self.comparison.open(field(content, "path", "str").strip())
+                case "job":
+                    self.job(field(content, "policy", "str"), field(content, "name", "str").strip())
+                case "node":
+                    self.node(field(content, "policy", "str"), field(content, "name", "int"))
+                case "distribution" if (name := field(content, "name", "str")) in DISTRIBUTIONS:
+                    self._distribution = name
+                    self._picture_later()
         finally:
             self.tell(asked=content.get("asked"))
 
@@ -299,15 +299,11 @@ def cluster(
     if sweep is None and is_list(values) and tuple(values):
         raise UsageError(f"values={shown(values)} need sweep=, the setting that takes them")
     given = sources(log)
-    if isinstance(kind, str):
-        if kind not in KINDS:
-            known = ", ".join(KINDS)
-            raise UsageError(f"node type {kind!r} not found; use {known}, or a NodeType")
-        kind = KINDS[kind]
     scenario = Scenario(
         policies=policies,  # type: ignore[arg-type]
+        kind=kind,  # type: ignore[arg-type]
         values=values,  # type: ignore[arg-type]
-        nodes=nodes, kind=kind, load_threshold=load_threshold, max_jobs=max_jobs, slack=slack,
+        nodes=nodes, load_threshold=load_threshold, max_jobs=max_jobs, slack=slack,
         sleep_after_s=sleep_after_s, draws=draws, seed=seed, sweep=sweep,
     )
     trimmed = not isinstance(log, pl.DataFrame) if trim is None else trim
