@@ -18,9 +18,9 @@ then scored in the grid without noise.
 
 Kernels and stages have the same weight for any number of problems of either.
 
-In addition there are generated cards (`fixtures.cards.clock_grid`), one family at a time, searched without a
-library. They do not affect the measured figures. Constants of the search may be chosen on the families of
-`CHOSEN_ON`, never on the others. `by_family` has the figures of each family.
+In addition there are generated cards (`fixtures.cards.clock_grid`), one family at a time. They do not affect
+the measured figures. Constants of the search may be chosen on the families of `CHOSEN_ON`, never on the
+others. `by_family` has the figures of each family.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ import multiprocessing
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +38,11 @@ import numpy as np
 import polars as pl
 
 from benchmarks.fixtures.cards import CLOCK_FAMILIES, clock_grid
-from benchmarks.fixtures.library import Library, library_of
 from benchmarks.peers import make_search
 from workbench.errors import WorkbenchError
 from workbench.search.clocks.make import Trial
 from workbench.search.objective import Energy, EnergyDelay, Objective, ZeusCost
-from workbench.search.space import SettingSpace, space_of
+from workbench.search.space import space_of
 
 from .clocks_grids import Grid, complete, distinct, grids, whole_iterations
 from .common import table
@@ -58,9 +56,7 @@ MAIN = ("kernels", "stages")
 CHOSEN_ON = CLOCK_FAMILIES[: len(CLOCK_FAMILIES) // 2]
 GENERATED = 24  # cards a family; a quick look takes a third
 FEW = 40  # grids that a quick look takes whole
-Task = tuple[
-    Grid, str, float, int, float, str, bool
-]  # problem, method, noise, seed, bound, objective, whether a library is given
+Task = tuple[Grid, str, float, int, float, str]  # problem, method, noise, seed, bound, objective
 
 
 def search(data: Path, quick: bool) -> dict[str, Any]:
@@ -75,45 +71,36 @@ def search(data: Path, quick: bool) -> dict[str, Any]:
     absent = [name for name in SEEDS if name not in methods]
     if absent:
         print(f"not run, as their libraries are not here: {', '.join(absent)}")
-    score: dict[bool, dict[str, dict[str, float]]] = {}
-    details: dict[str, Any] = {"absent": absent}
-    for informed, title in (
-        (True, "with a library of the card's other workloads"),
-        (False, "without one: physics only"),
-    ):
-        runs = _all(_tasks(found, methods, informed, quick), found)
-        main = runs.filter(pl.col("kind").is_in(MAIN))
-        score[informed] = summarised(main)
-        print(f"\nSearch {title}: kernels and stages, {BOUND:.0%} slowdown allowed\n")
-        _print(score[informed])
-        part: dict[str, Any] = {"all": score[informed], "runs": runs.height}
-        for kind in [kind for kind in ("kernels", "stages", "applications") if kind in runs["kind"].unique()]:
-            part[kind] = summarised(runs.filter(pl.col("kind") == kind))
-            print(f"\n{kind}, {title}\n")
-            _print(part[kind])
-        print(f"\nby noise, {title}\n")
-        part["by_noise"] = _by(main, "noise")
-        print(f"\nby file, {title}\n")
-        part["by_file"] = _by(runs, "file")
-        details["with_library" if informed else "without_library"] = part
+    runs = _all(_tasks(found, methods, quick))
+    main = runs.filter(pl.col("kind").is_in(MAIN))
+    score = summarised(main)
+    print(f"\nKernels and stages, {BOUND:.0%} slowdown allowed\n")
+    _print(score)
+    details: dict[str, Any] = {"absent": absent, "all": score, "runs": runs.height}
+    for kind in [kind for kind in ("kernels", "stages", "applications") if kind in runs["kind"].unique()]:
+        details[kind] = summarised(runs.filter(pl.col("kind") == kind))
+        print(f"\n{kind}\n")
+        _print(details[kind])
+    print("\nby noise\n")
+    details["by_noise"] = noises = _by(main, "noise")
+    print("\nby file\n")
+    details["by_file"] = _by(runs, "file")
     if not quick:
         stages = whole_iterations([each for each in every if each.kind == "stages"])
         details["beside"] = _beside(found, distinct(stages))
-    ours = score[False]["model-guided"]
-    alone: dict[str, Any] = {"without_library": _summary(score[False])}
-    informed = _summary(score[True])
-    # Plain figures are all without a library; of those with one the tables stand under other names.
-    alone |= {f"{name}_by_method": informed.pop(name) for name in ("excess_median", "excess_worst")}
-    noises = details["without_library"]["by_noise"]
-    alone |= {
+    ours = score["model-guided"]
+    summary = _summary(score)
+    # Plain figures are ours; of every method the tables stand under other names.
+    summary |= {f"{name}_by_method": summary.pop(name) for name in ("excess_median", "excess_worst")}
+    summary |= {
         f"excess_median_{round(100 * noise)}": noises[str(noise)]["model-guided"]["excess_median"]
         for noise in NOISES
     }
-    alone |= {
+    summary |= {
         "excess_median": ours["excess_median"], "excess_worst": ours["excess_worst"],
         "broken": ours["choice_beyond"], "probes": ours["probes_mean"],
     }
-    return {"summary": informed | alone | families, **details, "generated": generated}
+    return {"summary": summary | families, **details, "generated": generated}
 
 
 def generated(family: str, count: int) -> list[Grid]:
@@ -125,15 +112,15 @@ def generated(family: str, count: int) -> list[Grid]:
 
 def _generated(quick: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """`by_family`, and the means over the families that constants were chosen on and over those left out;
-    the same of GPOEO's search. Nobody has a library of these cards.
+    the same of GPOEO's search.
     """
     count = GENERATED // (3 if quick else 1)
     found = [each for family in CLOCK_FAMILIES for each in generated(family, count)]
     tasks: list[Task] = [
-        (grid, name, noise, 0, BOUND, "energy", False)
+        (grid, name, noise, 0, BOUND, "energy")
         for grid in found for name in ("model-guided", "gpoeo") for noise in NOISES
     ]
-    runs = _all(tasks, found)
+    runs = _all(tasks)
     scores = {
         name: {family: _family_score(runs.filter(file=family, method=name)) for family in CLOCK_FAMILIES}
         for name in ("model-guided", "gpoeo")
@@ -145,7 +132,7 @@ def _generated(quick: bool) -> tuple[dict[str, Any], dict[str, Any]]:
             ("chosen_on", CHOSEN_ON), ("left_out", [each for each in CLOCK_FAMILIES if each not in CHOSEN_ON])
         )
     }
-    print(f"\nGenerated cards, {count} a family, without a library; constants were chosen on "
+    print(f"\nGenerated cards, {count} a family; constants were chosen on "
           f"{', '.join(CHOSEN_ON)}\n")
     rows = [*ours.items(), *((f"mean, {name}", each) for name, each in groups.items())]
     print(table(FAMILY_HEADS, [_family_cells(*row) for row in rows]))
@@ -182,7 +169,7 @@ def _family_cells(name: str, row: dict[str, float]) -> tuple[str, ...]:
     return name, medians, means, *shares, f"{row['probes']:.1f}", f"{100 * row['possible']:.1f} %"
 
 
-def _tasks(found: Sequence[Grid], methods: Sequence[str], informed: bool, quick: bool) -> list[Task]:
+def _tasks(found: Sequence[Grid], methods: Sequence[str], quick: bool) -> list[Task]:
     tasks: list[Task] = []
     # few grids are all played, and all of a kind of which a fifth is none
     thinned = {grid.kind for grid in found[::5]} if quick and len(found) > FEW else set()
@@ -192,14 +179,13 @@ def _tasks(found: Sequence[Grid], methods: Sequence[str], informed: bool, quick:
             if (
                 (grid.kind in thinned and number % 5)
                 or (grid.kind == "applications" and (sampled or number % 3))
-                or (sampled and not informed)
             ):
                 continue
             if name == "gp" and grid.kind == "stages" and number % 4:
                 continue  # its fits take seconds; stages are alike
             seeds = 1 if quick else SEEDS[name] if grid.kind == "kernels" else max(1, SEEDS[name] // 2)
             tasks += [
-                (grid, name, noise, seed, BOUND, "energy", informed)
+                (grid, name, noise, seed, BOUND, "energy")
                 for noise in NOISES
                 for seed in range(seeds)
             ]
@@ -233,7 +219,7 @@ def _summary(score: dict[str, dict[str, float]]) -> dict[str, Any]:
 
 def one(task: Task) -> dict[str, Any]:
     """One method on one problem, until it stops."""
-    grid, name, noise, seed, bound, wanted, informed = task
+    grid, name, noise, seed, bound, wanted = task
     settings = grid.settings()
     space = space_of(settings, grid.reference)
     times, energies = grid.table(settings)
@@ -247,7 +233,6 @@ def one(task: Task) -> dict[str, Any]:
         space,
         mine,
         bound,
-        prior=_library(grid.name) if informed else None,
         rng=np.random.default_rng(seed),
     )
     allowed = times <= (1 + bound) * times[here] * (1 + 1e-9)
@@ -345,13 +330,13 @@ def _beside(found: Sequence[Grid], stages: list[Grid]) -> dict[str, Any]:
     result = {}
     for title, (mine, noises, bound, wanted) in cases.items():
         tasks: list[Task] = [
-            (grid, name, noise, 0, bound, wanted, True)
+            (grid, name, noise, 0, bound, wanted)
             for name in ("model-guided", "gpoeo")
             for grid in mine
             for noise in noises
         ]
         if tasks:
-            result[title] = summarised(_all(tasks, [*found, *(stages if mine is stages else [])]))
+            result[title] = summarised(_all(tasks))
             print(f"\n{title}\n")
             _print(result[title])
     return result
@@ -365,88 +350,13 @@ def _objective(name: str, times: np.ndarray, energies: np.ndarray, here: int) ->
     return ZeusCost(0.5, float(energies[here] / times[here])) if name == "zeus" else Energy()
 
 
-def _all(tasks: Sequence[Task], found: Sequence[Grid]) -> pl.DataFrame:
-    _know(found)
+def _all(tasks: Sequence[Task]) -> pl.DataFrame:
     if len(tasks) < 40:
         return pl.DataFrame([one(task) for task in tasks], infer_schema_length=None)
     # A fork of a process whose library has threads may wait for ever.
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        max_workers=2, mp_context=spawn, initializer=_know, initargs=(list(found),)
-    ) as pool:
+    with ProcessPoolExecutor(max_workers=2, mp_context=spawn) as pool:
         return pl.DataFrame(list(pool.map(one, tasks, chunksize=8)), infer_schema_length=None)
-
-
-_KNOWN: dict[str, Grid] = {}
-
-
-def _know(found: Sequence[Grid]) -> None:
-    _KNOWN.clear()
-    _KNOWN.update({grid.name: grid for grid in found})
-    _library.cache_clear()
-
-
-def others(grid: Grid, found: Sequence[Grid]) -> list[Grid]:
-    """Workloads of the same card that a library may contain when this one is tuned.
-
-    For stages: passes of another model with the same clocks; if there is none, other stages of the same
-    model. For kernels and applications: others of the same file, without those of the same name and another
-    number.
-    """
-    alike = [each for each in found if each.kind == grid.kind and each.name != grid.name]
-    if grid.kind != "stages":
-        return [each for each in alike if each.file == grid.file and _family(each) != _family(grid)]
-    elsewhere = [
-        each
-        for each in alike
-        if each.file != grid.file and set(each.settings(None)) == set(grid.settings(None))
-    ]
-    return elsewhere or [
-        each
-        for each in alike
-        if each.file == grid.file and each.problem.split()[:2] != grid.problem.split()[:2]
-    ]
-
-
-def _family(grid: Grid) -> str:
-    return grid.problem.split()[0].rstrip("0123456789")
-
-
-@lru_cache(maxsize=128)
-def _library(name: str) -> Library | None:
-    grid = _KNOWN[name]
-    settings = grid.settings()
-    space = space_of(settings, grid.reference)
-    rest = others(grid, list(_KNOWN.values()))
-    curves = [dict(zip(("time_s", "energy_j"), _stretched(each, space), strict=True)) for each in rest]
-    try:
-        return library_of(space, curves) if curves else None
-    except WorkbenchError:
-        return None
-
-
-def _stretched(grid: Grid, space: SettingSpace) -> tuple[np.ndarray, np.ndarray]:
-    """Time and energy at every setting of a space; up to 6 % beyond what was measured along the last
-    straight line, NaN farther off.
-    """
-    times, energies = np.full(len(space), np.nan), np.full(len(space), np.nan)
-    for mem, (logs, log_times, log_energies) in grid.rows.items():
-        rows = [
-            row
-            for row, each in enumerate(space.settings)
-            if each.mem_clock_mhz == mem and each.sm_clock_mhz is not None
-        ]
-        at = np.log([float(space.settings[row].sm_clock_mhz or 1) for row in rows])
-        for values, target in ((log_times, times), (log_energies, energies)):
-            found = np.interp(at, logs, values)
-            if len(logs) > 1:
-                low, high = (
-                    (values[1] - values[0]) / (logs[1] - logs[0]),
-                    (values[-1] - values[-2]) / (logs[-1] - logs[-2]),
-                )
-                found = found + np.minimum(at - logs[0], 0) * low + np.maximum(at - logs[-1], 0) * high
-            target[rows] = np.where((at >= logs[0] - 0.06) & (at <= logs[-1] + 0.06), np.exp(found), np.nan)
-    return times, energies
 
 
 def _there(name: str) -> bool:

@@ -15,7 +15,6 @@ noise.
     rule       the limit of `%gpu advise`: its saving over that of the best limit within the slowdown limit,
         summed
                over curves (a limit that exceeds it saves nothing), and the number that exceed it
-    evidence   the same for a tuned job with known earlier runs (`limits_evidence`)
 
 Constants of the search are chosen on the families of `CHOSEN_ON`, never on measured curves or other families.
 """
@@ -36,7 +35,6 @@ from .clocks_grids import EMPTY, Grid, complete, distinct, grids
 from .clocks_search import BOUND, one
 from .common import arguments, finish, table
 from .fixtures.cards import FAMILIES, curve
-from .limits_evidence import OTHERS, Named, evidence, frontiers, named
 
 NOISES = (0.01, 0.02)
 METHODS = ("model-guided", "gpoeo")
@@ -75,7 +73,7 @@ def limits(data: Path, quick: bool) -> dict[str, Any]:
         seeds = 1 if quick else SEEDS if name == "measured" else 1
         chosen = mine[::3] if quick and len(mine) > 60 else mine
         runs = pl.DataFrame([
-            one((grid, method, noise, seed, BOUND, "energy", False))
+            one((grid, method, noise, seed, BOUND, "energy"))
             for grid in chosen for method in METHODS for noise in NOISES for seed in range(seeds)
         ], infer_schema_length=None)
         result[name] = {method: score(runs.filter(method=method)) for method in METHODS}
@@ -93,9 +91,6 @@ def limits(data: Path, quick: bool) -> dict[str, Any]:
         summary["generated"] = {
             key: float(np.mean([row[key] for row in left_out])) for key in left_out[0]
         }
-    before = _evidence(data, known, quick)
-    result["evidence"] = before
-    summary["evidence"] = {**(before.get("measured") or before["generated"]), "frontier": frontiers(quick)}
     rule = {name: rule_of_thumb(mine) for name, mine in (("measured", known), ("generated", made)) if mine}
     print(f"\nThe limit that `%gpu advise` suggests, {BOUND:.0%} slowdown allowed\n")
     print(table(("", "curves", "share of the saving", "bound broken"), [
@@ -128,30 +123,6 @@ def rule_of_thumb(grids: Sequence[Grid]) -> dict[str, dict[str, float]]:
             "broken": sum(row[3] for row in mine) / len(mine),
         }
     return found
-
-
-def _evidence(data: Path, known: Sequence[Grid], quick: bool) -> dict[str, Any]:
-    """What earlier runs are worth, on measured curves and on generated ones of families left out."""
-    found = {}
-    if mine := named(data, known):
-        # Every curve may be what is known; a part of them is searched.
-        found["measured"] = evidence(mine, NOISES, BOUND, "measured", chosen=mine[:: 6 if quick else 2])
-    families = [each for each in FAMILIES if each not in CHOSEN_ON]
-    seeds = range(2 if quick else 12)
-    made = [each for family in families for seed in seeds for each in worlds(family, seed)]
-    own = [each for each in made if each.job.endswith("job 0") and each.card.endswith("card 0")]
-    found["generated"] = evidence(made, NOISES, BOUND, "generated (families left out)", chosen=own)
-    return found
-
-
-def worlds(family: str, seed: int) -> list[Named]:
-    """A generated card and job, other jobs on that card, and that job on another card."""
-    kinds = [(0, 0), *((job, 0) for job in range(1, OTHERS + 1)), (0, 1)]
-    return [
-        Named(_grid(family, f"card {seed} {job} {card}", curve(family, seed, job=job, card=card)),
-              f"{family} {seed} card {card}", f"{family} {seed} job {job}", f"{family} {seed} job {job}")
-        for job, card in kinds
-    ]
 
 
 def score(runs: pl.DataFrame) -> dict[str, float]:

@@ -124,8 +124,8 @@ def add_measuring(options: argparse.ArgumentParser) -> None:
     options.add_argument("--over", choices=("power", "clocks", "both"),
                          help="what --tune may set (default: both)")
     options.add_argument("--warm-start", action="store_true", default=None,
-                         help="--tune begins with what earlier runs of this label, and other jobs on this "
-                              "GPU, have measured; the events list them")
+                         help="--tune first tries the best setting that earlier runs of this label have "
+                              "measured on this GPU model; the events list them")
 
 
 def tuning_options(found: argparse.Namespace) -> dict[str, Any] | None:

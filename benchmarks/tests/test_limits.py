@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks import limits, limits_evidence
+from benchmarks import limits
 from benchmarks.clocks_grids import distinct
 from benchmarks.fixtures.cards import FAMILIES, curve
 
@@ -52,31 +52,6 @@ def test_without_any_measured_curve_generated_cards_are_scored(
     assert summary["measured"] is False
     searched = {"regret_1", "regret_2", "worst", "broken", "probes", "generated"}
     assert set(summary) >= searched | {"guess_share", "guess_broken"}
-    before = summary["evidence"]
-    assert set(before.pop("frontier")) == {"none", "same", "wrong"}
-    assert set(before) == set(limits_evidence.CASES)
-    assert all(set(row) > searched - {"generated"} for row in before.values())
-
-
-def test_each_case_takes_its_prior_curves_from_the_right_job() -> None:
-    off: dict[str, list[float]] = {"same": [], "wrong": []}
-    for seed in range(4):
-        every = limits.worlds("plain", seed)
-        mine = next(each for each in every if each.job.endswith("job 0") and each.card.endswith("card 0"))
-        same = curve("plain", seed)
-        assert mine.grid.points["time_s"].to_list() == same["time_s"].to_list()
-        known = {case: limits_evidence.known_of(mine, every, case, 0) for case in limits_evidence.CASES}
-        assert known["none"] == {}
-        counts = [len(each) for case in ("same", "wrong", "other_card") for each in known[case].values()]
-        assert counts == [1, 1, 1]
-        assert 0 < len(known["other_job"]["others"]) <= 4
-        assert known["other_card"]["same"][0].elsewhere is not None
-        true = dict(zip(same["power_limit_w"], same["energy_j"] / same["energy_j"][-1], strict=True))
-        for case, found in off.items():
-            costs = {each.power_limit_w: cost[1] for each, cost in known[case]["same"][0].costs.items()}
-            top = costs[max(costs)]
-            found.append(max(abs(cost / top / true[limit] - 1) for limit, cost in costs.items()))
-    assert max(off["same"]) < 0.06 < max(off["wrong"])
 
 
 def test_the_rule_of_thumb_is_scored_by_its_saving_and_by_broken_bounds() -> None:

@@ -74,7 +74,7 @@ def test_a_quick_search_leaves_something_of_the_main_kinds(
     rows = [("app", f"in{i}", mhz, 5000, 1e3 / mhz + i, 90) for i in range(3) for mhz in (800, 900, 1000)]
     header = "application,argument,sm_clock_mhz,mem_clock_mhz,time_ms,power_w"
     _written(tmp_path / "clocks" / "a_first.csv", header, rows)
-    tasks = clocks_search._tasks(grids(tmp_path), ["model-guided"], False, True)
+    tasks = clocks_search._tasks(grids(tmp_path), ["model-guided"], True)
     main = {task[0].name for task in tasks if task[0].kind in clocks_search.MAIN}
     assert len(main) == kernels
 

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
 import workbench
-from workbench.experiments import evidence, recurrence
-from workbench.experiments.evidence import keep, known_job, known_limits, top_of_device
+from workbench.experiments import recurrence
+from workbench.experiments.evidence import keep, known_runs, top_of_device
 from workbench.experiments.executors import HereExecutor
 from workbench.experiments.job import RecurringJob
 from workbench.experiments.sweep import Sweep, sweep
@@ -22,6 +21,7 @@ from workbench.logbook.store import OBSERVATIONS, Store
 from workbench.measurement import session
 from workbench.records import Setting
 from workbench.search.clocks.power_profile import PowerProfile
+from workbench.search.objective import Energy
 from workbench.simulation.machine import attached
 from workbench.simulation.training import TrainingJob
 
@@ -79,14 +79,12 @@ def work(batch_size: int | None) -> float:
 
 def test_a_tuned_run_is_known_for_its_job_and_its_card(mine: session.Session) -> None:
     tuned(mine)
-    known = known_job("train", device(mine), baseline=(0.51, 99.0))
-    (curve,) = known.same
+    (curve,) = known_runs("train", device(mine), baseline=(0.51, 99.0))
     assert curve.source.startswith("a tuned run")
     assert curve.costs[Setting(power_limit_w=200.0)] == pytest.approx((0.515, 86.0))
     assert curve.costs[Setting(power_limit_w=250.0)] == pytest.approx(BASELINE)
-    other_size = known_job("train", device(mine), baseline=(0.9, 190.0))
-    assert (len(other_size.same), len(other_size.others)) == (0, 1)
-    assert (len(known_job("", device(mine)).same), len(known_job("", device(mine)).others)) == (0, 1)
+    assert known_runs("train", device(mine), baseline=(0.9, 190.0)) == []  # another batch size
+    assert known_runs("", device(mine)) == []
     keep("", device(mine), [(BASELINE, {Setting(power_limit_w=200.0): (0.5, 90.0)})])
     keep("little", device(mine), [(BASELINE, {Setting(): BASELINE})])
     assert Store().observations()["name"].unique().to_list() == ["train"]
@@ -94,21 +92,29 @@ def test_a_tuned_run_is_known_for_its_job_and_its_card(mine: session.Session) ->
 
 def test_a_sweep_is_known_by_its_name_and_batch_size(mine: session.Session) -> None:
     swept(mine)
-    (curve,) = known_job("train", device(mine), batch_size=64).same
+    (curve,) = known_runs("train", device(mine), batch_size=64)
     assert (curve.batch_size, len(curve.costs)) == (64, 6)
     assert curve.source == f"a sweep of {day(1.79e9)}"
-    assert not known_job("train", device(mine), besides="a sweep").same
-    assert len(known_job("another", device(mine)).others) == 1
+    assert known_runs("train", device(mine), besides="a sweep") == []
+    assert known_runs("another", device(mine)) == []
 
 
-def test_another_card_is_elsewhere_and_a_simulated_one_teaches_no_real_one(mine: session.Session) -> None:
+def test_the_nearest_batch_size_and_then_the_newest_run_come_first(mine: session.Session) -> None:
+    tuned(mine)  # today
+    swept(mine)
+    swept_rows = Store().observed("a sweep", "train")
+    Store().observe("a sweep", "train", pl.concat([
+        swept_rows.with_columns(batch_size=pl.lit(size, pl.Int64)) for size in (256, 64, 96)
+    ]))
+    found = [each.batch_size for each in known_runs("train", device(mine), batch_size=64)]
+    assert found == [None, 64, 96, 256]
+
+
+def test_another_card_and_a_simulated_one_teach_nothing(mine: session.Session) -> None:
     swept(mine, gpu="Tesla P100-PCIE-16GB")
-    known = known_job("train", device(mine))
-    assert (known.same, len(known.elsewhere), known.others) == ((), 1, ())
-    assert known.elsewhere[0].elsewhere == Setting(power_limit_w=250.0)
-    assert known.elsewhere[0].sd > 3 * evidence.EarlierCurve({}).sd
+    assert known_runs("train", device(mine)) == []
     swept(mine, simulated=False)
-    assert known_job("train", device(mine)) == evidence.KnownJob()
+    assert known_runs("train", device(mine)) == []
 
 
 # who teaches whom
@@ -127,7 +133,7 @@ def test_a_recurring_job_teaches_a_tuned_cell_and_a_sweep(mine: session.Session)
             run.report(0.1 * (run.epochs + 1))
 
     job.run(train)
-    (curve,) = known_job("train", device(mine)).same
+    (curve,) = known_runs("train", device(mine))
     assert curve.batch_size == 1024
     assert curve.source.startswith("a recurring job")
     assert curve.costs.keys() <= {Setting(power_limit_w=limit) for limit in job.space.power_limits_w}
@@ -166,22 +172,13 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
     mine: session.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept(mine)
-    found, message = known_limits("train", device(mine), 64, LIMITS_W)
-    assert found[-1] == (250.0, 1.0, 1.0)
-    assert found[0] == pytest.approx((125.0, 1.5, 0.8))
-    assert message.startswith("6 settings")
-    assert message.endswith(day(1.79e9))
-    swept(mine, time_s=0.0)  # which makes no sense
-    tuned(mine)
-    again, message = known_limits("train", device(mine), 64, LIMITS_W)
-    assert again == pytest.approx(np.array(found))
-    assert known_limits("other", device(mine), 64, LIMITS_W) == ((), "")
+    message = f"6 settings of this job are known from a sweep of {day(1.79e9)}"
     given: list[Any] = []
 
     class Profile(PowerProfile):
-        def __init__(self, *args: Any, known: Any = (), **options: Any) -> None:
-            given.append(known)
-            super().__init__(*args, **options)
+        def __init__(self, *args: Any, same: Any = (), **options: Any) -> None:
+            given.append([each.source for each in same])
+            super().__init__(*args, same=same, **options)
 
     monkeypatch.setattr(recurrence, "PowerProfile", Profile)
     for earlier in (True, False):
@@ -193,8 +190,7 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
             run.finish(reached=True)
         assert run.reason.endswith(message) is earlier
         assert run.attempt.reason.endswith(message) is earlier
-    assert given[0] == pytest.approx(np.array(found))
-    assert given[1] == ()
+    assert given == [[f"a sweep of {day(1.79e9)}"], []]
 
 
 # what says nothing
@@ -203,14 +199,14 @@ def test_a_sweep_and_a_tuned_cell_teach_a_recurring_jobs_profile(
 def test_a_damaged_file_and_invalid_rows_are_ignored(mine: session.Session) -> None:
     for changed in ({"time_s": 0.0}, {"energy_j": float("nan")}, {"power_limit_w": None}):
         swept(mine, **changed)
-        assert known_job("train", device(mine)) == evidence.KnownJob()
+        assert known_runs("train", device(mine)) == []
     swept(mine)
     (file,) = (Store().directory / "observations").iterdir()
     file.write_bytes(b"PAR1 no more")
-    assert known_job("train", device(mine)) == evidence.KnownJob()
+    assert known_runs("train", device(mine)) == []
     swept(mine)
     file.with_name("gone.parquet").symlink_to(file.with_name("nowhere.parquet"))
-    assert len(known_job("train", device(mine)).same) == 1
+    assert len(known_runs("train", device(mine))) == 1
 
 
 def test_the_top_of_a_card_is_its_default_limit_and_its_highest_clocks(mine: session.Session) -> None:
@@ -221,15 +217,5 @@ def test_the_top_of_a_card_is_its_default_limit_and_its_highest_clocks(mine: ses
 
 def test_limits_above_those_that_were_measured_hide_nothing(mine: session.Session) -> None:
     swept(mine)
-    found, text = known_limits("train", device(mine), 64, [*LIMITS_W, 300.0])
-    assert found[-1] == (250.0, 1.0, 1.0)
-    assert text
-
-
-def test_the_newest_run_of_each_other_job_counts(mine: session.Session) -> None:
-    for name, day_ in (("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)):
-        swept(mine, name, ended_unix_s=1.79e9 + 86400.0 * day_)
-    keep("a", device(mine), [(BASELINE, {Setting(power_limit_w=200.0): (0.515, 86.0)})])  # today
-    found = [each.source for each in known_job("mine", device(mine)).others]
-    assert len(found) == evidence.MOST_CURVES
-    assert found[0].startswith("a tuned run")
+    profile = PowerProfile([*LIMITS_W, 300.0], Energy(), same=known_runs("train", device(mine), batch_size=64))
+    assert profile.belief.known.startswith("6 settings")

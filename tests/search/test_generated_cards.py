@@ -76,10 +76,9 @@ def test_each_family_has_its_figures_also_where_nothing_was_measured(
     assert summary["generated"]["left_out"]["probes"] == summary["by_family"]["waits"]["probes"]
 
 
-def _alone(tasks, found):  # type: ignore[no-untyped-def]
+def _alone(tasks):  # type: ignore[no-untyped-def]
     import polars as pl
 
-    clocks_search._know(found)
     return pl.DataFrame([clocks_search.one(task) for task in tasks], infer_schema_length=None)
 
 

@@ -9,8 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks.fixtures.library import library_of
-from workbench.errors import UsageError
 from workbench.records import Limits, Setting
 from workbench.search.space import SettingSpace, space_from
 from workbench.search.surrogates.response_surface import fit
@@ -141,40 +139,6 @@ def test_a_prediction_is_weighted_by_its_error_and_corrected_by_trials() -> None
     rows = [REFERENCE, at, row(1500)]
     wrong = believed(rows, 0.01, prior=said(0.5, 0.1))
     assert abs(np.log(wrong.time_ratio[at]) - logs[0][at]) < 0.04
-
-
-def test_other_workloads_of_the_card_add_to_physics_alone() -> None:
-    """This card never exceeds 1500 MHz, at any requested clock. Its other jobs have shown that; two trials of
-    this one cannot.
-    """
-    real = np.minimum(SPACE.x, 1500 / 1800)
-
-    def job(compute: float) -> dict[str, np.ndarray]:
-        time_s = 0.2 * (compute / real + 1 - compute)
-        return {"time_s": time_s, "energy_j": time_s * (80 + 150 * real**3 + 30 * SPACE.x**3)}
-
-    library = library_of(SPACE, [job(share) for share in (0.1, 0.3, 0.5, 0.95)])
-    mine, rows, at = job(0.8), [REFERENCE, row(1200)], row(1500)
-    found = {
-        name: fit(
-            SPACE, rows, mine["time_s"][rows], mine["energy_j"][rows], np.full((2, 2), 0.01), prior=prior
-        )
-        for name, prior in (("physics", None), ("library", library))
-    }
-    error = {
-        name: abs(float(np.log(each.time_ratio[at]))) for name, each in found.items()
-    }  # it is no slower there than at the reference
-    assert error["library"] < 0.7 * error["physics"]
-    assert library.frame["log_time_sd"][row(600)] > library.frame["log_time_sd"][row(1440)]
-
-
-def test_a_library_without_a_usable_workload_is_refused() -> None:
-    time_s, energy_j = truth()
-    time_s[REFERENCE] = np.nan
-    with pytest.raises(UsageError, match="no workload"):
-        library_of(SPACE, [{"time_s": time_s, "energy_j": energy_j}])
-    with pytest.raises(UsageError, match="one value"):
-        library_of(SPACE, [{"time_s": time_s[1:], "energy_j": energy_j[1:]}])
 
 
 def test_six_hundred_settings_are_fitted_quickly() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 import workbench
 from workbench.errors import UsageError
-from workbench.experiments.evidence import KnownJob
 from workbench.measurement import session as sessions
 from workbench.records import Setting
 from workbench.search.clocks import make
@@ -134,8 +133,8 @@ def test_a_search_that_only_keeps_the_protocol_tunes_a_job(
     monkeypatch.setattr(make, "make_search", Minimal)
     curve = EarlierCurve({Setting(): (1.0, 100.0), Setting(power_limit_w=200.0): (1.03, 90.0)})
     machine = stepped("V100")
-    tuner = Tuner(sessions.current().meter, over="power", model=False)
-    monkeypatch.setattr("workbench.tuning.phases.known_job", lambda *_, **__: KnownJob((curve,)))
+    tuner = Tuner(sessions.current().meter, over="power", model=False, warm_start=True)
+    monkeypatch.setattr("workbench.tuning.phases.known_runs", lambda *_, **__: [curve])
     train(machine, tuner, 600, lambda: tuner.state == "watch")
     assert tuner.state == "watch", tuner.refused
     tuner.end()

@@ -1230,9 +1230,7 @@ def test_the_next_run_of_a_job_starts_from_earlier_measurements(
     (first, before), (second, after) = made
     assert not any("of this job" in text for text in before)
     assert any(f"from {source}" in text for text in after)
-    assert any(text.endswith("this run's measurements") for text in after)
-    assert not any("measures otherwise" in text for text in after)
-    # The earlier run makes more settings look worth a trial: at most two more, and the choice is surer.
+    # The setting that is tried first may be one that the search would not have tried.
     assert second <= first + 2
 
 

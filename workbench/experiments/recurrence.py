@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -21,8 +21,9 @@ from ..measurement.session import keep
 from ..records import Measurement, Setting, Window
 from ..search.batch_size.policy import Progress
 from ..search.clocks.power_profile import PowerProfile
+from ..search.earlier import EarlierCurve
 from ..search.objective import Time
-from .evidence import known_limits, observe
+from .evidence import known_runs, observe
 from .history.attempts import Attempt, Profile
 from .history.study import JobStudy
 from .power_profiling import OnlinePowerProfiler, PowerLimitSetter
@@ -216,26 +217,21 @@ class JobRun(Suggesting):
         recorder = self._meter.recorder
         known_s = [recorder.update_s(gpu.uuid) for gpu in self._meter.devices if recorder is not None]
         update_s = max((each or 0.1 for each in known_s), default=0.1)
-        known = self._known(among)
+        label, size = self.job.label, self.batch_size
+        same: list[EarlierCurve] = []
+        if self.job.warm_start and (devices := self._meter.devices):
+            same = known_runs(label, devices[0], batch_size=size, besides="a recurring job")
 
         def make() -> PowerProfile:
             return PowerProfile(
                 among, self.job.study.objective, counter_update_s=update_s, gpus=len(self._meter.devices),
-                known=known,
+                same=same,
             )
 
         self._profiling = OnlinePowerProfiler(self._meter, self._limiter, make)
-
-    def _known(self, among: Sequence[float]) -> Profile:
-        """What tuned runs and sweeps of this job know of its limits, as a profile takes it."""
-        devices, label = self._meter.devices, self.job.label
-        if not (self.job.warm_start and devices):
-            return ()
-        known, reading_note = known_limits(label, devices[0], self.batch_size, among)
-        if reading_note:
-            self.reason = "; ".join(filter(None, (self.reason, reading_note)))
+        if known := self._profiling.profile.belief.known:
+            self.reason = "; ".join(filter(None, (self.reason, known)))
             self.attempt = self.job.study.update(self.attempt, reason=self.reason)
-        return known
 
     # how it goes
 

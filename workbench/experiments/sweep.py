@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -41,10 +40,9 @@ from ..logbook.quantities import format_duration
 from ..logbook.store import Store
 from ..measurement import session
 from ..records import Configuration, Setting
-from ..search.earlier import PlacedCurve, place
 from ..search.surrogates.expected_hypervolume import FrontierSearch
 from . import trial
-from .evidence import known_job, top_of_device
+from .evidence import known_runs, top_of_device
 from .executors import HereExecutor, LocalExecutor
 from .progress import ProgressLine
 from .trial import KNOBS, TRIALS, Work
@@ -72,7 +70,7 @@ class Sweep:
         worth: With "frontier", the least share of its area that a next trial must be expected to add.
         seed: Of the search.
         earlier: With "frontier", begin with what tuned cells and recurring jobs of this name have measured
-            on such a GPU, as far as the trials bear it out.
+            on such a GPU: both ends of that frontier are measured first.
 
     Raises:
         UsageError: a space, budget or order that makes no sense. NoDriver: no GPU here.
@@ -123,9 +121,7 @@ class Sweep:
             else:
                 self._take(row)
         self._earlier = len(self._rows)
-        if warm_start:
-            self._search.assume(self._known())
-        self._known_text = self._search.earlier.text
+        self._known = self._begin_with_known() if warm_start else ""
 
     # what is known
 
@@ -148,11 +144,7 @@ class Sweep:
     def note(self) -> str:
         """A sentence on earlier measurements and on an irregular card during the search; else empty.
         """
-        known = f"{self._known_text}: " + (
-            "as these trials measure" if self._search.earlier.agreed else
-            "tried first" if self._search.earlier.open else "these trials measure otherwise: left out"
-        ) if self._known_text else ""
-        notes = (known, self._search.note)
+        notes = (self._known, self._search.note)
         return "" if self.order == "grid" or self.reason else "; ".join(filter(None, notes))
 
     @property
@@ -365,29 +357,30 @@ class Sweep:
         batch_size = values.get("batch_size")
         return Configuration(setting, None if batch_size is None else int(batch_size))
 
-    def _known(self) -> list[PlacedCurve]:
-        """Curves of this workload that others have left, at the candidates of their batch size."""
+    def _begin_with_known(self) -> str:
+        """Measure first what was fastest and what took least energy in an earlier run of this workload, at
+        the candidates of its batch size. Says from where they are known; empty where they are not.
+        """
         try:
             mine = devices(self._gpus) if self._gpus is not None else session.current().devices
         except WorkbenchError:  # said where the sweep is run
             mine = ()
         if not mine:
-            return []
-        known = known_job(self.label or "", mine[0], besides="a sweep")
+            return ""
         sizes = self.space["batch_size"] if "batch_size" in self.space.columns else pl.Series([None])
-        several, found = sizes.n_unique() > 1, []
+        several = sizes.n_unique() > 1
         every = [self._configuration(row) for row in range(len(self.space))]
-        for curve in (*known.same, *known.elsewhere):
+        for curve in known_runs(self.label or "", mine[0], besides="a sweep"):
             if curve.batch_size is None and several:
                 continue  # nobody knows at which of them it was measured
             rows = [row for row, each in enumerate(every)
                     if None in (curve.batch_size, each.batch_size) or each.batch_size == curve.batch_size]
-            placed = place(curve, [every[row].setting for row in rows], top_of_device(mine[0]))
-            if placed is not None:
-                depths = np.zeros(len(every))
-                depths[rows] = placed.depths
-                found.append(replace(placed, rows=np.array(rows)[placed.rows], depths=depths))
-        return found
+            costs = curve.at([every[row].setting for row in rows], top_of_device(mine[0]))
+            if costs:
+                least_energy = min(costs, key=lambda at: costs[at][1])
+                self._search.first = rows[least_energy], rows[min(costs, key=costs.__getitem__)]
+                return f"{curve.text(len(costs))}: tried first"
+        return ""
 
     @staticmethod
     def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -31,7 +31,6 @@ class SettingSpace:
         settings: All candidates, the reference included, each once; each names only the knobs to be set.
         reference: The GPU's default setting: its default power limit, its highest clocks.
         max_power_limit_w, max_sm_clock_mhz, max_mem_clock_mhz: Of a knob that is left alone; None if unknown.
-        known: Earlier measurements of these settings (`surrogates.library.Library`); None for none.
     """
 
     settings: tuple[Setting, ...]
@@ -39,7 +38,6 @@ class SettingSpace:
     max_power_limit_w: float | None = None
     max_sm_clock_mhz: int | None = None
     max_mem_clock_mhz: int | None = None
-    known: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.reference not in self.settings:

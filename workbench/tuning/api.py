@@ -126,8 +126,8 @@ def tune(
         model: A model of this GPU or its file; the user's own where None, False for none.
         label: For views; and the name of the job, by which the next run of it knows this one.
         recheck: Measure the default setting again from time to time, for an exact saving.
-        warm_start: Begin with earlier measurements of a job of this name (tuned, swept or recurring) and of
-            other jobs on this GPU, as far as the trials agree with them. The events list them.
+        warm_start: First try the best setting of earlier measurements of a job of this name (tuned, swept or
+            recurring) on this GPU model. The events list them.
 
     Raises:
         UsageError: a bound, objective, search or knob that makes no sense; immediately, before anything runs.

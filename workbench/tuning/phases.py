@@ -16,7 +16,7 @@ import math
 from functools import partial
 
 from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, UsageError
-from ..experiments.evidence import KnownJob, known_job
+from ..experiments.evidence import known_runs
 from ..experiments.iteration_sources import MarkedIterations, Rate, Trace, guessed
 from ..experiments.probe import Probe, Reading
 from ..measurement.meter import Meter
@@ -223,18 +223,13 @@ class Baseline(TunerPhase):
         if isinstance(source, Rate):
             space = _space_by_rate(space, source)
         baseline = reading.iteration_s, reading.iteration_j
-        known = KnownJob()
-        if request.warm_start:
-            known = known_job(request.label, gpus.devices[0], baseline=baseline)
         belief = SettingPosterior(
             request.search, space, work.objective, request.max_slowdown, prior=prior,
             gpus=len(gpus.devices), counter_update_s=gpus.update_s, wait_share=gpus.wait_share(reading),
-            same=[*known.same[:3], *known.elsewhere], others=known.others,
+            same=known_runs(request.label, gpus.devices[0], baseline=baseline) if request.warm_start else (),
         )
-        if belief.earlier:
-            work.log.note(belief.earlier.text)
-        if known.others:
-            work.log.note(f"curves of {len(known.others)} other jobs on this GPU are weighed too")
+        if belief.known:
+            work.log.note(belief.known)
         return belief
 
     def resume(self, now_s: float, *, crowded: bool) -> TunerPhase:
@@ -517,8 +512,6 @@ class Watching(JobPhase):
             scale * portion.energy_uncertainty_j,
             portion.length_sd * portion.iteration_s * math.sqrt(whole),
         )
-        if job.belief.news:
-            job.log.note(job.belief.news)
         self._portion, self._least_s = None, 2.0 * portion.time_s
 
 

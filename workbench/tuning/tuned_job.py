@@ -149,8 +149,6 @@ class TunedJob:
             reading.setting, reading.iterations, reading.time_s, reading.energy_j,
             reading.energy_uncertainty_j, reading.iteration_sd_s,
         )
-        if self.belief.news:
-            self.log.note(self.belief.news)
 
     # the choice
 

@@ -224,14 +224,6 @@ class Probing:
         spread = 1 / np.sqrt(weights.sum(axis=0))
         return Pooled(math.exp(middle[0]), math.exp(middle[1]), float(spread[0]), float(spread[1]))
 
-    def measured(self) -> dict[int, tuple[float, float, float, float]]:
-        """By tried row: ln time, ln energy, and the relative standard errors of both."""
-        found = {row: self.pooled(row) for row in set(self.measured_rows)}
-        return {
-            row: (math.log(each.time_s), math.log(each.energy_j), each.time_error, each.energy_error)
-            for row, each in found.items() if each is not None
-        }
-
     def trial(self, row: int, reason: str, error: float | None = None) -> Trial:
         """A trial long enough for a relative 95 % error of time and energy."""
         error = TRIAL_ERROR if error is None else error

@@ -67,9 +67,6 @@ class ClockSearch(Protocol):
     def breaks_bound(self, setting: Setting, iterations: int, time_s: float) -> bool:
         """Whether a trial that still runs certainly exceeds the slowdown limit."""
 
-    def measured(self) -> dict[int, tuple[float, float, float, float]]:
-        """Results of the trials of each row; see `base.Probing.measured`."""
-
     def belief(self) -> pl.DataFrame:
         """One row per setting: knobs, time_ratio, time_sd, energy_ratio, energy_sd, p_allowed, probes."""
 

@@ -6,19 +6,16 @@ The tuner of a running cell and the power-limit profile of a recurring job get t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy, deepcopy
-from dataclasses import replace
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from ...records import Setting
-from ..earlier import EarlierCurve, EarlierRuns, PlacedCurve, best_row, place_in
+from ..earlier import EarlierCurve, best_row, first_known
 from ..objective import Objective
 from ..space import SettingSpace
-from ..surrogates.library import Library, Mixtures
-from ..surrogates.response_surface import Response, fit
 from .base import Choice, Done, Trial
 
 if TYPE_CHECKING:
@@ -31,35 +28,28 @@ class SettingPosterior:
     Args:
         name: Name of the search.
         space, objective, max_slowdown: Its space, cost and slowdown limit.
-        same: Earlier runs of this job; the first one is tried first.
-        others: Earlier runs of other jobs on this card.
+        same: Earlier runs of this job; the best setting of the first one that knows this space is tried
+            first.
         options: Of `make_search`; `learns_later` by default.
     """
 
     def __init__(
         self, name: str, space: SettingSpace, objective: Objective, max_slowdown: float | None, *,
-        same: Sequence[EarlierCurve] = (), others: Sequence[EarlierCurve] = (), **options: Any,
+        same: Sequence[EarlierCurve] = (), **options: Any,
     ) -> None:
         self.space, self.objective, self.max_slowdown = space, objective, max_slowdown
         self.name, self._options = name, {"learns_later": True, **options}
         self._measured: list[tuple[Any, ...]] = []
         self._barred: list[tuple[Setting, str]] = []
-        self.earlier = EarlierRuns(expected(each, space) for each in place_in(same, space))
-        self._others = mixtures_of(others, space)
-        self.news = ""  # effect of the last measurement on earlier runs, if any
+        self._earlier, self.known = first_known(same, space)
         self._frame: pl.DataFrame | None = None
         self.search = self._search()
 
     def _search(self) -> ClockSearch:
-        """The search with earlier knowledge and all measurements."""
+        """The search with all measurements."""
         from .make import make_search
 
-        library = Library(self._others, tuple(self.earlier.agreed))
-        known = library if library.others is not None or library.same else None
-        search = make_search(
-            self.name, replace(self.space, known=known), self.objective, self.max_slowdown,
-            **self._options,
-        )
+        search = make_search(self.name, self.space, self.objective, self.max_slowdown, **self._options)
         for setting, *measurement in self._measured:
             search.tell(self.named(setting), *measurement)
         for setting, reason in self._barred:
@@ -72,36 +62,25 @@ class SettingPosterior:
         other = copy(self)
         other.objective, other.max_slowdown = objective, max_slowdown
         other._measured, other._barred = [*self._measured], [*self._barred]
-        other.earlier = deepcopy(self.earlier)
         other.search = other._search()
         return other
 
     def next(self) -> Trial | Done:
-        """The next trial, or why there is none. The best setting of an earlier run is first. A choice that
-        only an earlier run has measured is tried before the end.
-        """
+        """The next trial, or why there is none. The best setting of an earlier run is first."""
         if self._measured and (row := self._first_row()) is not None:
-            return self.search.trial(row, f"{self.earlier.text}: tried first")
-        step = self.search.next()
-        if isinstance(step, Done) and self.earlier.agreed:
-            setting = self.search.choice().setting
-            if self._untried(setting):
-                row = self.space.row(setting)
-                return self.search.trial(row, "the best setting of an earlier run")
-        return step
-
-    def _untried(self, setting: Setting) -> bool:
-        return not self.visited(setting) and setting not in {self.named(each) for each, _ in self._barred}
+            return self.search.trial(row, f"{self.known}: tried first")
+        return self.search.next()
 
     def _first_row(self) -> int | None:
         """The setting that was best in an earlier run, if it was better than the default; once."""
-        curve, here = self.earlier.first(), self.space.reference_row
-        if curve is None:
+        here, costs, self._earlier = self.space.reference_row, self._earlier, {}
+        if not costs:
             return None
-        self.earlier.tried()
         baseline = self.measured().get(Setting(), (1.0, 1.0))
-        best = best_row(curve, here, baseline, self.search.objective, self.search.max_slowdown)
-        return best if best != here and self._untried(self.space.settings[best]) else None
+        best = best_row(costs, here, baseline, self.search.objective, self.search.max_slowdown)
+        setting = self.space.settings[best]
+        barred = {self.named(each) for each, _ in self._barred}
+        return None if best == here or setting in barred or self.visited(setting) else best
 
     def measured(self) -> dict[Setting, tuple[float, float]]:
         """Time (s) and energy (J) of an iteration at each setting that this run has measured, pooled."""
@@ -123,14 +102,6 @@ class SettingPosterior:
         self.search.tell(self.named(setting), iterations, time_s, energy_j, uncertainty_j, sd_s)
         self._measured.append((setting, iterations, time_s, energy_j, uncertainty_j, sd_s))
         self._frame = None
-        verdicts = self.earlier.see(self.search.measured()) if self.earlier else []
-        self.news = "; ".join(
-            f"known from {source or 'an earlier run'}: "
-            + ("as this run's measurements" if agreed else "this run's measurements differ: not used")
-            for source, agreed in verdicts
-        )
-        if verdicts:
-            self.search = self._search()
 
     def cannot(self, setting: Setting, reason: str) -> None:
         """Report a setting that could not be set or measured."""
@@ -198,26 +169,3 @@ class SettingPosterior:
         time_s, energy_j = self.measured()[Setting()]
         cost = self.search.objective.cost
         return float(cost(time_s * time_ratio, energy_j * energy_ratio) / cost(time_s, energy_j))
-
-
-def expected(curve: PlacedCurve, space: SettingSpace) -> PlacedCurve:
-    """A curve with the expectation between its settings."""
-    found = _fit(curve, space)
-    logs = np.column_stack([found.log_times.mean(axis=0), found.log_energies.mean(axis=0)])
-    sds = np.hypot(np.column_stack([found.time_sd, found.energy_sd]), curve.sd)
-    logs += (curve.logs - logs[curve.rows]).mean(axis=0)
-    return replace(curve, expected=dict(enumerate(map(tuple, np.hstack([logs, sds]).tolist()))))
-
-
-def mixtures_of(curves: Sequence[EarlierCurve], space: SettingSpace) -> Mixtures | None:
-    """Curves of other jobs on this card, completed by physics where they were not measured."""
-    fits = [_fit(each, space) for each in place_in(curves, space)]
-    if not fits:
-        return None
-    return Mixtures(np.array([each.log_times.mean(axis=0) for each in fits]),
-                    np.array([each.log_energies.mean(axis=0) for each in fits]))
-
-
-def _fit(curve: PlacedCurve, space: SettingSpace) -> Response:
-    time_s, energy_j = np.exp(curve.logs - curve.logs.mean(axis=0)).T
-    return fit(space, curve.rows, time_s, energy_j, np.full((len(curve.rows), 2), curve.sd))

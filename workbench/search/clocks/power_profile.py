@@ -54,8 +54,7 @@ class PowerProfile:
         objective: The cost to minimise; `EnergyWithin` is taken relative to the highest limit.
         counter_update_s: Update interval of the energy counter.
         gpus: GPUs of the job: one limit for all, energies summed. The objective must be for as many.
-        known: Limits (W), and time and energy at each of them relative to the highest limit, from an earlier
-            run of the job. The best of them is tried first. They count once profiling windows agree.
+        same: Earlier runs of the job. The best limit of the first one that knows some is tried first.
 
     Raises:
         UsageError: No limits, or invalid limits.
@@ -63,17 +62,16 @@ class PowerProfile:
 
     def __init__(
         self, limits_w: Sequence[float], objective: Objective, *, counter_update_s: float = 0.1,
-        gpus: int = 1, known: Sequence[tuple[float, float, float]] = (),
+        gpus: int = 1, same: Sequence[EarlierCurve] = (),
     ) -> None:
         ordered = sorted((float(limit_w) for limit_w in limits_w), reverse=True)
         settings = [Setting(power_limit_w=limit_w) for limit_w in ordered]
         if not settings:
             raise UsageError("no power limits to profile; give those that the card supports")
-        costs = {Setting(power_limit_w=limit_w): (time, energy) for limit_w, time, energy in known}
         self.objective = objective
         self.belief = SettingPosterior(
             ModelGuided.name, space_of(settings), objective, None,
-            same=[EarlierCurve(costs)] if costs else [], counter_update_s=counter_update_s, gpus=gpus,
+            same=same, counter_update_s=counter_update_s, gpus=gpus,
             learns_later=False, horizon_s=HORIZON_S, most=MOST_WINDOWS, worth=WORTH,
         )
         self._slices = 0

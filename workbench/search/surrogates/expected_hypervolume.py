@@ -9,20 +9,17 @@ configuration is expected to add `worth` of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from ...errors import UsageError
-from ..earlier import EarlierRuns, PlacedCurve
 from ..objective import check_measured
 from .physics_prior import Array, Knobs, bank
 from .posterior import Deviations, MeasuredRun, PosteriorDraws, Prior, condition, measured
 
 AXES = ("batch_size", "power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
-ERROR = 0.01  # relative, of a measurement, that earlier runs are compared by
 
 
 @dataclass(frozen=True)
@@ -66,26 +63,7 @@ class FrontierSearch:
         self._measured: dict[int, list[tuple[float, float]]] = {}
         self._barred: dict[int, str] = {}
         self._begun: list[int] = []
-        self.earlier = EarlierRuns()
-        self._ends: list[int] = []  # of the frontier of an earlier run, still to be tried
-
-    def assume(self, curves: Iterable[PlacedCurve]) -> None:
-        """Add earlier runs of this workload. Both ends of the newest one's frontier are tried first.
-        Confirmed runs count as measured once, with their own error and unit.
-        """
-        self.earlier = EarlierRuns(curves)
-        first = self.earlier.first()
-        if first is not None:
-            ends = (first.logs[:, 1].argmin(), first.logs[:, 0].argmin())
-            self._ends = list(dict.fromkeys(int(first.rows[each]) for each in ends))
-        self._learn()
-
-    def _learn(self) -> None:
-        """Compare earlier runs with the measurements."""
-        run = self._run()
-        own = {int(row): (*logs, ERROR, ERROR) for row, logs in zip(run.rows, run.logs.tolist(), strict=True)}
-        if not all(agreed for _, agreed in self.earlier.see(own)):
-            self._ends = []
+        self.first: tuple[int, ...] = ()  # rows to be measured before any other
 
     @property
     def measured(self) -> list[int]:
@@ -107,7 +85,6 @@ class FrontierSearch:
                 f"candidate {row} took {time_s:g} s and {energy_j:g} J; both are above 0 where something ran"
             )
         self._measured.setdefault(row, []).append((time_s, energy_j))
-        self._learn()
         self._begun = [each for each in self._begun if each != row]
 
     def begin(self, row: int) -> None:
@@ -134,7 +111,7 @@ class FrontierSearch:
         left = np.array([i for i in range(len(self.configurations)) if i not in out])
         if not len(left):
             return None
-        for row in self._ends:
+        for row in self.first:
             if row not in out:
                 return Next(row)
         tried = [*self._measured, *self._begun]
@@ -184,9 +161,8 @@ class FrontierSearch:
         return measured(rows, np.log(means), 0.0)
 
     def _posterior(self, rng: np.random.Generator) -> PosteriorDraws:
-        """Given the measurements, and earlier runs that they bear out."""
-        earlier = [measured(each.rows, each.logs, each.sd) for each in self.earlier.agreed]
-        return condition(self._prior, [self._run(), *earlier], rng)
+        """Given the measurements."""
+        return condition(self._prior, [self._run()], rng)
 
 
 def knobs_of(configurations: pl.DataFrame) -> Knobs:

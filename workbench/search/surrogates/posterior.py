@@ -3,7 +3,7 @@ as an argument.
 
     ln y(setting) = prior sample + unit of the run + smooth deviation + rough deviation + its own deviation
 
-A prior is a set of possible curves (physics, curves of other jobs). Deviations from them have a few sizes, of
+A prior is a set of possible curves (physics). Deviations from them have a few sizes, of
 time and of energy independently. The measurements weight the sizes and, for each size, the prior samples.
 Weights that would leave too few samples are tempered. Each sample is then corrected towards the measurements
 as far as their errors require (Matheron's rule). The unit of each run is free: only ratios count.

@@ -1,9 +1,8 @@
 """Response of an iteration's time and energy to clocks and power limits: physics before any trial, corrected
 by every trial.
 
-The prior samples are physics (`physics_prior.bank`) and curves of other jobs on the card (`library`). The
-running job's trials, an external prediction and earlier runs of the same job (`space.known`) are runs with a
-unit each. `posterior` has the arithmetic.
+The prior samples are physics (`physics_prior.bank`). The running job's trials and an external prediction are
+runs with a unit each. `posterior` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ..space import SettingSpace
-from .library import Mixtures
 from .physics_prior import Knobs, bank
 from .posterior import Deviations, MeasuredRun, Prior, condition, measured
 
@@ -68,12 +66,12 @@ def fit(
     """Estimates of every setting from trials (and a prediction).
 
     Args:
-        space: The settings, and their earlier measurements (`known`).
+        space: The settings.
         rows: Row of the space of each trial; repeated trials pool. May be empty.
         time_s, energy_j: Time and energy of an iteration in each trial.
         errors: Relative standard errors, (trials, 2): of time and of energy.
-        prior: A prediction, or `Mixtures` of other workloads' curves. A prediction has `frame` with
-            log_time, log_time_sd, log_energy and log_energy_sd per setting, relative to the reference.
+        prior: A prediction: `frame` with log_time, log_time_sd, log_energy and log_energy_sd per setting,
+            relative to the reference.
         power_share: Mean power at the reference over the power limit active there; None if unknown.
         wait_share: Share of an iteration at the reference in which the GPU waits (1 - utilisation), if known.
     """
@@ -82,19 +80,11 @@ def fit(
     waits = None if wait_share is None else round(20 * wait_share) / 20
     share = None if power_share is None else round(min(max(power_share, 0.02), 1.0), 2)
     times, powers = _physics(space, share, waits)
-    known = space.known
-    others = prior if isinstance(prior, Mixtures) else None if known is None else known.others
-    if others is not None:
-        times, powers = (
-            np.concatenate(each) for each in zip((times, powers), others.mixtures(times, powers), strict=True)
-        )
     # Measurements in units of their own mean: the prior samples are relative to the reference.
     middle = logs.mean(axis=0) if len(logs) else np.zeros(2)
     runs = [measured(np.asarray(rows, dtype=int).reshape(-1), logs - middle, errors)]
-    if prior is not None and not isinstance(prior, Mixtures):
+    if prior is not None:
         runs += _predicted(space, prior)
-    for curve in known.same if known is not None else ():
-        runs.append(measured(curve.rows, curve.logs - curve.logs.mean(axis=0), curve.sd))
     # The same random numbers for every call: comparisons depend on measurements only.
     found = condition(Prior(times, times + powers, _deviations(space)), runs, np.random.default_rng(0))
     here = space.reference_row
