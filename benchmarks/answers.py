@@ -11,11 +11,6 @@ Comparison: two variants run on generated cards whose temperature and surroundin
                      run, for the same power. This is `zeus.profile`'s rule, with the smallest sufficient
                      number of pairs, which is unknown in practice.
 
-Tests: ten runs against a baseline of thirty, 2 % of noise from run to run.
-
-    flaky            of 1,000 unchanged steps, those with the verdict "worse"
-    found            steps that take 5 % more, with the verdict "worse"
-
 Tokens: windows of 0.5 to 60 s of simulated trainings, as in `benchmarks.measurement`, with a known number of
 tokens.
 
@@ -58,7 +53,6 @@ from scipy.signal import lfilter
 from scipy.special import stdtrit
 
 from workbench.experiments.difference import LEAST_PAIRS, difference, enough, order
-from workbench.experiments.pytest_plugin import BASELINE_RUNS, RUNS, EnergyBaseline, verdict
 from workbench.logbook.log_readers import read_log
 from workbench.logbook.waste import waste as workbench_waste
 from workbench.logbook.work_rates import rates
@@ -144,22 +138,6 @@ def _sufficient(card: Any, count: int, power: float) -> dict[str, float]:
     alike = [fixed(card(3 * 10**6 + seed, 0.0), pairs) for seed in range(count)]
     return {"fixed_pairs": pairs, "fixed_s": float(np.mean([each[1] for each in apart])),
             "fixed_type_one": float(np.mean([each[0] for each in alike]))}
-
-
-def flaky(count: int, noise: float = 0.02) -> dict[str, float]:
-    """Verdicts of tests on steps that did not change, and on steps that take 5 % more."""
-    draw = np.random.default_rng(20)
-    said: dict[float, list[str]] = {0.0: [], math.log(1.05): []}
-    for _ in range(count):
-        logs = noise * draw.normal(size=BASELINE_RUNS)
-        kept = EnergyBaseline(float(logs.mean()), float(logs.std(ddof=1)), BASELINE_RUNS)
-        for more, verdicts in said.items():
-            verdicts.append(verdict(list(more + noise * draw.normal(size=RUNS)), kept))
-    same, dearer = said.values()
-    return {"flaky_of_1000": 1000 * same.count("worse") / count,
-            "unchanged_cannot_tell": same.count("cannot tell") / count,
-            "found_5_percent": dearer.count("worse") / count,
-            "missed_5_percent": dearer.count("not worse") / count}
 
 
 def tokens(windows: int) -> list[dict[str, Any]]:
@@ -397,9 +375,6 @@ def answers(quick: bool) -> dict[str, Any]:
              "time_share")
     print("Two ways compared: until a difference of 2 % would be found\n")
     print(table(heads, [[row[name] for name in heads] for row in rows]))
-    test = flaky(1000 if quick else 5000)
-    print("\nTests that may fail on joules, 2 % of noise\n")
-    print(table(tuple(test), [list(test.values())]))
     counted = tokens(60 if quick else 500)
     print("\nTokens per joule\n")
     print(table(tuple(counted[0]), [list(row.values()) for row in counted]))
@@ -417,7 +392,7 @@ def answers(quick: bool) -> dict[str, Any]:
             for group, members in groups.items()}
     print("\n" + table(("families", *sums["all"]), [[group, *each.values()] for group, each in sums.items()]))
     summary = {"type_one_error": sums["all"]["type_one"], "power_at_2_percent": sums["all"]["power"],
-               "time_over_fixed_pairs": sums["all"]["time_in_all"], **test, **read,
+               "time_over_fixed_pairs": sums["all"]["time_in_all"], **read,
                "log_formats": LOG_FORMATS, **_waste_summary(wasted), **_mean_summary(means),
                "tokens_covered_min": min(row["tokens_covered"] for row in counted),
                "phases_covered_min": min(row["phases_covered"] for row in counted)}

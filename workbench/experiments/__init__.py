@@ -9,6 +9,5 @@
     power_profiling      power limits profiled inside a recurring job
     history              the history of a recurring job
     comparison           two ways of working, in turns; `difference` is its statistics
-    pytest_plugin        tests that may fail on joules
     workloads            trainings to try it all on
 """
