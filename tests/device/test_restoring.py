@@ -112,8 +112,9 @@ class Starting:
     again = end
 
 
-@pytest.mark.parametrize("kind", [Ending, Starting])
-@pytest.mark.parametrize("code", [2, 3, 4, 15, 23, 999])
+@pytest.mark.parametrize(
+    ("kind", "code"), [*((Ending, code) for code in (2, 3, 4, 15, 23, 999)), (Starting, 3), (Starting, 999)]
+)
 def test_a_fault_at_any_call_of_a_restore_leaves_nothing_changed_without_a_word(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, alone: None, kind: type[Ending | Starting], code: int
 ) -> None:
