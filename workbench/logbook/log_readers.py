@@ -100,7 +100,7 @@ NEEDED = {
     "Prometheus": "Query the metric of power too",
     "the workbench": "Add the column power_w",
 }
-# Terms in the names of other columns of watts ("gpu0_power_mw", "GPU 1 Power Draw (W)"), and of other columns.
+# Terms in the names of other columns of watts ("gpu0_power_mw", "GPU 1 Power Draw (W)"), and of others.
 POWER_TERMS = {"power", "draw", "usage", "consumption", "instant", "current", "board", "mean", "avg",
                "average", *UNITS["w"]}
 NO_POWER = re.compile(

@@ -223,7 +223,8 @@ def _mlflow(folder: Path) -> tuple[pl.DataFrame, int]:
     several nodes the names begin with `node_0/`.
     """
     places = (folder, folder / "system", folder / "metrics", folder / "metrics" / "system")
-    files = {path: str(path.relative_to(place)) for place in places for pattern in ("*gpu_*_*", "node_*/gpu_*_*")
+    files = {path: str(path.relative_to(place))
+             for place in places for pattern in ("*gpu_*_*", "node_*/gpu_*_*")
              for path in sorted(place.glob(pattern)) if path.is_file()}
     rows = [(name, line.split()) for path, name in files.items()
             for line in read_file(path).decode(errors="replace").splitlines()]
