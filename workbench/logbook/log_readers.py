@@ -100,8 +100,8 @@ NEEDED = {
     "Prometheus": "Query the metric of power too",
     "the workbench": "Add the column power_w",
 }
-# Words of any other column of watts ("gpu0_power_mw", "GPU 1 Power Draw (W)"), and of one that is none.
-POWER_WORDS = {"power", "draw", "usage", "consumption", "instant", "current", "board", "mean", "avg",
+# Terms in the names of other columns of watts ("gpu0_power_mw", "GPU 1 Power Draw (W)"), and of others.
+POWER_TERMS = {"power", "draw", "usage", "consumption", "instant", "current", "board", "mean", "avg",
                "average", *UNITS["w"]}
 NO_POWER = re.compile(
     r"(?i)(?<![a-z])(?:max|min|std|peak|limit|cap|percent|total|sum|var|count|cpu|ram|p\d+)(?![a-z])")
@@ -312,8 +312,8 @@ def _samples(table: pl.DataFrame, path: Path, every_s: float | None) -> tuple[st
             raise UsageError(f"{path.name} has times like {long[times[0]].drop_nulls()[0]!r}; known are "
                              "2026/11/20 10:11:12.123, 2026-11-20T10:11:12.123+01:00 and seconds since 1970")
     elif every_s is not None and every_s > 0:
-        turns = long.select(pl.int_range(pl.len()).over(series)).to_series()
-        time_us, civil = (turns * every_s * 1e6).cast(pl.Int64), False
+        counts = long.select(pl.int_range(pl.len()).over(series)).to_series()
+        time_us, civil = (counts * every_s * 1e6).cast(pl.Int64), False
     else:
         raise UsageError(f"{path.name} has no times; how many seconds apart are its rows? "
                          "read_log(path, every_s=15)")
@@ -350,17 +350,17 @@ def _meaning(name: str) -> dict[str, Any] | None:
     before, gpu, after = plain, "", ""
     if found := re.search(r"(?<![a-z])(?:gpu|cuda|device)[^a-z0-9]*(\d*)", plain, re.IGNORECASE):
         before, gpu, after = plain[: found.start()], found[1], plain[found.end():]
-    first, words = ([word.lower() for word in re.findall(r"[mk]W|[A-Z]?[a-z]+|[A-Z]+|[%\d]+", text)]
+    first, terms = ([term.lower() for term in re.findall(r"[mk]W|[A-Z]?[a-z]+|[A-Z]+|[%\d]+", text)]
                     for text in (before, after))
     source = ""
-    if found and not POWER_WORDS.issuperset(first):
+    if found and not POWER_TERMS.issuperset(first):
         source, first = before.strip(" /._:-"), []
-    words += first
-    named = POWER_WORDS.issuperset(words) and {"power", "watt", "watts"} & {*words}
+    terms += first
+    named = POWER_TERMS.issuperset(terms) and {"power", "watt", "watts"} & {*terms}
     if not named or NO_POWER.search(source):
         return None
-    factor = math.prod(UNITS["w"].get(word, 1.0) for word in words)
-    rank = len(PATTERNS) + bool({"mean", "avg", "average"} & {*words})
+    factor = math.prod(UNITS["w"].get(term, 1.0) for term in terms)
+    rank = len(PATTERNS) + bool({"mean", "avg", "average"} & {*terms})
     return {"metric": name, "program": "", "column": "power_w", "factor": factor, "rank": rank,
             "number": gpu or None, "source": source}
 
@@ -392,10 +392,10 @@ def _gpu(long: pl.DataFrame, gpus: Sequence[str], sources: Sequence[str]) -> pl.
     """What a row's GPU is called: by its host, run or process too where several have a GPU of that name. A
     UUID stays the same where its exporter moves to another port; that of a MIG instance is not its board's.
     """
-    boards = [pl.when(pl.col(name).str.starts_with("MIG-")).then(
-        pl.col(name).str.extract(r"(GPU-[0-9A-Fa-f-]+)")).otherwise(name) for name in gpus]
+    boards = [pl.when(pl.col(name).str.contains("^MIG[-]")).then(
+        pl.col(name).str.extract(r"(GPU[-][0-9A-Fa-f-]+)")).otherwise(name) for name in gpus]
     gpu = pl.coalesce("number", *boards, pl.lit("0"))
-    if any(long.select(board.str.starts_with("GPU-").any()).item() for board in boards):
+    if any(long.select(board.str.contains("^GPU[-]").any()).item() for board in boards):
         sources = [name for name in sources if name.lower() == "hostname"]
     chosen: list[str] = []
     count = long.select(gpu.n_unique()).item()

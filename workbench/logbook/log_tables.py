@@ -223,8 +223,9 @@ def _mlflow(folder: Path) -> tuple[pl.DataFrame, int]:
     several nodes the names begin with `node_0/`.
     """
     places = (folder, folder / "system", folder / "metrics", folder / "metrics" / "system")
-    files = {path: f"{path.parent.relative_to(place)}/{path.name}"
-             for place in places for path in sorted(place.glob("**/*gpu_*_*")) if path.is_file()}
+    files = {path: str(path.relative_to(place))
+             for place in places for pattern in ("*gpu_*_*", "node_*/gpu_*_*")
+             for path in sorted(place.glob(pattern)) if path.is_file()}
     rows = [(name, line.split()) for path, name in files.items()
             for line in read_file(path).decode(errors="replace").splitlines()]
     found = [_row(parts[0], name, parts[1]) for name, parts in rows if len(parts) >= 2]
