@@ -179,7 +179,7 @@ class Run:
         return {"start_s": start_s, "end_s": end_s, "windows": windows, "gpm": counted}
 
     def known(self, seconds: float) -> dict[str, Any]:
-        """Bursts for three quarters of the time, in random order; then the copy; then a ramp."""
+        """Bursts in random order for three quarters of the time, then the copy, then a ramp."""
         rng, bursts, ramp = random.Random(0), [], []
         with self.recording("known"):
             start_s = self.clock()
@@ -310,7 +310,7 @@ class Run:
 
 
 def answers(index: int) -> dict[str, Any]:
-    """What the driver answers to every getter and field of this pynvml, as values or as errors."""
+    """The driver's answers to every getter and field of this pynvml: values, or errors as text."""
     import pynvml
 
     from workbench.device.nvml.readings import field_number
@@ -368,7 +368,7 @@ def call_times(index: int) -> dict[str, list[float]]:
 
 
 def record(path: Path, uuid: str) -> None:
-    """Record a GPU until an interrupt, with readings that the workbench does not use; says when it begins."""
+    """Record a GPU until an interrupt, with readings that the workbench does not use. Prints a line first."""
     import pynvml
 
     from workbench._processes import die_with

@@ -73,7 +73,7 @@ class Load:
                 return
 
     def true_energy_j(self, start_s: float, end_s: float) -> float | None:
-        """The true energy between two moments; None where only the driver's counter tells."""
+        """The true energy (J) between two moments; None on a real GPU, where it is unknown."""
         return None
 
 
@@ -293,7 +293,7 @@ def load_for(device: Any, torch_on: str = "") -> Load:
 
     Args:
         device: The GPU.
-        torch_on: "cpu" runs PyTorch's trainings on the processor, whatever the GPU.
+        torch_on: "cpu" to rehearse PyTorch's trainings on the processor.
     """
     import pynvml
 

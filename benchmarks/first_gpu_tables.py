@@ -98,7 +98,7 @@ Table = tuple[tuple[str, ...], list[tuple[Any, ...]]]
 
 
 def machine(directory: Path, stages: dict[str, Any]) -> Table:
-    """What was measured, the findings that are no PASS, and how much of what is asked is answered."""
+    """The GPU, the doctor's findings except PASS, and the number of readings that the driver answers."""
     about = stages["doctor"]
     report = about["doctor"]
     rows = [("GPU", about["gpu"] + ", simulated" * about["simulated"]), ("load", about["load"])]

@@ -192,7 +192,7 @@ def overlapping(
         meter: Opens, closes and measures them.
         seconds: For how long.
         begin: Called where a window opens, with its number.
-        end: Called where it closes; what it returns is added to the row.
+        end: Called where it closes, with its number. Its result is added to the row.
     """
     rng, began_s, plan = random.Random(1), time.monotonic() + 0.3, []
     for length_s, at_once in LENGTHS_S.items():

@@ -31,7 +31,7 @@ def command(python: str, out: Path, *options: str) -> list[str]:
 
 
 def run(python: str, out: Path, *options: str, **environment: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a quick run has found, and the figures of its tables."""
+    """The results of a quick run, and the figures of its tables."""
     for arguments in (command(python, out, *options), [
         python, "-m", "benchmarks.first_gpu", "--read", str(out), "--json", str(out / "figures.json")
     ]):

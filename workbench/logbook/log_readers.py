@@ -392,10 +392,10 @@ def _gpu(long: pl.DataFrame, gpus: Sequence[str], sources: Sequence[str]) -> pl.
     """What a row's GPU is called: by its host, run or process too where several have a GPU of that name. A
     UUID stays the same where its exporter moves to another port; that of a MIG instance is not its board's.
     """
-    boards = [pl.when(pl.col(name).str.contains("^MIG[-]")).then(
-        pl.col(name).str.extract(r"(GPU[-][0-9A-Fa-f-]+)")).otherwise(name) for name in gpus]
+    boards = [pl.when(pl.col(name).str.contains("^MIG-")).then(
+        pl.col(name).str.extract(r"(GPU-[0-9A-Fa-f-]+)")).otherwise(name) for name in gpus]
     gpu = pl.coalesce("number", *boards, pl.lit("0"))
-    if any(long.select(board.str.contains("^GPU[-]").any()).item() for board in boards):
+    if any(long.select(board.str.contains("^GPU-").any()).item() for board in boards):
         sources = [name for name in sources if name.lower() == "hostname"]
     chosen: list[str] = []
     count = long.select(gpu.n_unique()).item()
