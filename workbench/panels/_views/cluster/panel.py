@@ -296,8 +296,6 @@ def cluster(
     Raises:
         UsageError: An invalid argument.
     """
-    if len(values) and sweep is None:
-        raise UsageError(f"values={shown(values)} need sweep=, the setting that takes them")
     given = sources(log)
     scenario = Scenario(
         policies=policies,  # type: ignore[arg-type]
@@ -306,6 +304,8 @@ def cluster(
         nodes=nodes, load_threshold=load_threshold, max_jobs=max_jobs, slack=slack,
         sleep_after_s=sleep_after_s, draws=draws, seed=seed, sweep=sweep,
     )
+    if scenario.values and sweep is None:
+        raise UsageError(f"values={shown(values)} need sweep=, the setting that takes them")
     trimmed = not isinstance(log, pl.DataFrame) if trim is None else trim
     comparison = PolicyComparison(
         given, scenario, part=part, trimmed=trimmed, keep_valid=keep_valid, executor=executor, workers=workers
