@@ -4,7 +4,7 @@
                                  generated logs and missing columns
     power, colocation            power of nodes; slowdown of jobs that share a GPU
     state, engine, simulator     a cluster at one moment, changes on its nodes, from event to event
-    columns, result              a log as arrays; the outcome of a run as frames
+    columns, result              a log as records; the outcome of a run as frames
     policy, policies             who decides, behind a `ClusterControl`
     placement, capacity_index,   indices by which policies find nodes and GPUs
     ranking

@@ -35,8 +35,8 @@ def trim(jobs: pl.DataFrame) -> Trimmed:
     removed, too.
     """
     kept = jobs.filter(col.num_gpus.is_between(1, WIDEST) & (col.duration_s >= SHORTEST_S))
-    long = int((kept["duration_s"] > LONGEST_S).sum())
-    times = col("submit_s", "duration_s").cast(pl.Float64)
+    long = kept.filter(col.duration_s > LONGEST_S).height
+    times = col("submit_s", "duration_s").cast(float)
     whole = kept.with_columns(times).with_columns(col.duration_s.clip(upper_bound=LONGEST_S))
     whole = whole.sort("submit_s", maintain_order=True)
     notes = []
@@ -58,12 +58,12 @@ def parts(jobs: pl.DataFrame) -> dict[str, pl.DataFrame]:
     has no busiest day. Days count as in `submit_s`. Jobs with an unknown day are in the whole log only.
     """
     found = {WHOLE: jobs}
-    days = (jobs["submit_s"] / DAY_S).floor().cast(pl.Int64, strict=False).alias("day")
+    days = (jobs["submit_s"] / DAY_S).floor().cast(int, strict=False).alias("day")
     jobs, day = jobs.filter(days.is_not_null()), days.drop_nulls()
     first, last = min(day, default=0), max(day, default=0)
     if jobs.height == 0 or last - first > MOST_DAYS:
         return found
-    gpu_s = (col.duration_s.cast(pl.Float64) * col.num_gpus).fill_nan(None).sum()
+    gpu_s = (col.duration_s.cast(float) * col.num_gpus).fill_nan(None).sum()
     busy = jobs.group_by(day).agg(jobs=pl.len(), gpu_s=gpu_s)
     every = pl.DataFrame({"day": range(first, last + 1)})
     daily = every.join(busy, on="day", how="left", maintain_order="left").fill_null(0)

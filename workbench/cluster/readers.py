@@ -47,7 +47,7 @@ def read(source: str | Path | pl.DataFrame, *, keep_valid: bool = False) -> pl.D
 def _jobs(frame: pl.DataFrame, keep_valid: bool) -> pl.DataFrame:
     names = set(frame.columns)
     if {"JobID", "Submit"} <= names:
-        return _slurm(frame.select(pl.all().cast(pl.String)))
+        return _slurm(frame.select(pl.all().cast(str)))
     if {"name", *PODS[:4]} <= names:
         return _pods(_numbers(frame, PODS, "name", keep_valid))
     if {"job_name", *TASKS} <= names:
@@ -55,7 +55,7 @@ def _jobs(frame: pl.DataFrame, keep_valid: bool) -> pl.DataFrame:
     if set(NEEDED) <= names:
         if "vc" in names and "user" not in names:
             frame = frame.rename({"vc": "user"})
-        texts = {name: col(name).cast(pl.String) for name, kind in SCHEMA.items() if kind == pl.String}
+        texts = {name: col(name).cast(str) for name, kind in SCHEMA.items() if kind == pl.String}
         jobs = frame.select([texts.get(name, col(name)) for name in SCHEMA if name in frame.columns])
         return _numbers(jobs, [name for name in SCHEMA if name not in texts], "job_id", keep_valid)
     raise UsageError(
@@ -72,11 +72,9 @@ def _numbers(frame: pl.DataFrame, names: Sequence[str], id_column: str, keep_val
         if name not in frame.columns:
             continue
         given = frame[name]
-        if given.dtype == pl.Null:
-            frame = frame.with_columns(col(name).cast(pl.Float64))
-        elif given.dtype == pl.String:
-            stripped = given.str.strip_chars()
-            found = stripped.cast(pl.Float64, strict=False)
+        if given.dtype in (pl.Null, pl.String):
+            stripped = given.cast(str).str.strip_chars()
+            found = stripped.cast(float, strict=False)
             wrong = (found.is_null() & stripped.is_not_null() & (stripped != "")).arg_true()
             if len(wrong) and not keep_valid:
                 at = int(wrong[0])
@@ -160,10 +158,10 @@ def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
     frame = frame.filter(~col.JobID.str.contains(".", literal=True))
     tres = col.AllocTRES
     # "gres/gpu=4,gres/gpu:a100=4" counts the same GPUs twice; the plain entry is the sum of the typed ones.
-    plain = tres.str.extract(r"(?:^|,)gres/gpu=(\d+)", 1).cast(pl.Int64, strict=False)
+    plain = tres.str.extract(r"(?:^|,)gres/gpu=(\d+)", 1).cast(int, strict=False)
     typed = (
         tres.str.extract_all(r"gres/gpu:[^=,]+=\d+")
-        .list.eval(pl.element().str.extract(r"=(\d+)$", 1).cast(pl.Int64, strict=False)).list.sum()
+        .list.eval(pl.element().str.extract(r"=(\d+)$", 1).cast(int, strict=False)).list.sum()
     )
     kinds = tres.str.extract_all(r"gres/gpu:[^=,]+=")
     kind = pl.when(kinds.list.n_unique() == 1).then(kinds.list.first().str.extract(r"gres/gpu:([^=,]+)=", 1))
@@ -178,7 +176,7 @@ def _slurm(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _text(frame: pl.DataFrame, name: str) -> pl.Expr:
     """A column as text; nulls where there is none of that name."""
-    return col(name).cast(pl.String) if name in frame.columns else pl.lit(None, dtype=pl.String)
+    return col(name).cast(str) if name in frame.columns else pl.lit(None, dtype=pl.String)
 
 
 def _whole(frame: pl.DataFrame) -> pl.DataFrame:

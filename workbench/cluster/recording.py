@@ -63,7 +63,7 @@ class RunRecorder:
         """Intervals without a change on a node: occupied seats, utilisation, power limit, power."""
         rows = np.array([*chain.from_iterable(node.history or () for node in self._nodes)])
         frame = pl.DataFrame(rows.reshape(-1, len(NODE_COLUMNS)), schema=list(NODE_COLUMNS)).with_columns(
-            pl.col("node", "state", "jobs").cast(pl.Int64),
+            pl.col("node", "state", "jobs").cast(int),
             pl.col("utilisation", "power_limit_w").fill_nan(None),
         )
         return frame.with_columns(pl.Series(NODE_STATES).gather(frame["state"]).alias("state"))

@@ -104,4 +104,4 @@ class Timeline:
         rows = self._rows
         table = np.frombuffer(rows).reshape(-1, len(TIMELINE)) if rows else np.zeros((0, len(TIMELINE)))
         frame = pl.DataFrame(table, schema=list(TIMELINE), orient="row")
-        return frame.with_columns(pl.col(TIMELINE[3:]).cast(pl.Int64))
+        return frame.with_columns(pl.col(TIMELINE[3:]).cast(int))

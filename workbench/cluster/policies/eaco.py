@@ -66,7 +66,7 @@ class Eaco(FreeNodesPolicy):
 
     def finished(self, job: Job, gpus: Gpus) -> None:
         watch = job.watch
-        self._left(job, gpus)
+        self._left(gpus)
         if watch:
             job.watch = None
             watch.waiting.pop(job, None)
@@ -76,7 +76,7 @@ class Eaco(FreeNodesPolicy):
 
     def stopped(self, job: Job, gpus: Gpus) -> None:
         watch = job.watch
-        self._left(job, gpus)
+        self._left(gpus)
         if watch:
             job.watch = None
             self._close(watch)
@@ -160,8 +160,7 @@ class Eaco(FreeNodesPolicy):
         self.place_on(job, gpus)
         self.active.update(dict.fromkeys(gpu.node for gpu in gpus))
         if not residents:
-            for gpu in gpus:
-                self.openings.file(gpu, self._open(gpu))
+            self._file(gpus)
             return
         watch = ProvisionalPlacement(job, gpus, job.done_s(self.cluster.now_s))
         for each in (*residents, job):
@@ -177,24 +176,25 @@ class Eaco(FreeNodesPolicy):
         for job in [job for gpu in gpus for job in gpu.jobs if job.watch is watch]:
             job.watch = None
             gpus.update(dict.fromkeys(job.gpus))
-        for gpu in gpus:
-            self.openings.file(gpu, self._open(gpu))
+        self._file(gpus)
 
-    def _left(self, job: Job, gpus: Iterable[Gpu]) -> None:
+    def _left(self, gpus: Gpus) -> None:
         """A job has left these GPUs."""
+        self._file(gpus)
         for gpu in gpus:
-            self.openings.file(gpu, self._open(gpu))
             if not gpu.node.seats:
                 self.active.pop(gpu.node, None)
-        self.free.touched(tuple(gpus))
+        self.free.touched(gpus)
 
     # Algorithm 2
 
-    def _open(self, gpu: Gpu) -> bool:
-        """Whether the GPU has room for a newcomer, and no job of high priority, leaving or observed."""
-        return 0 < gpu.mix.size < self.max_jobs and gpu.mix.load <= self.limit and not any(
-            job.watch or job.priority > 0 or job.state == LEAVING for job in gpu.jobs
-        )
+    def _file(self, gpus: Iterable[Gpu]) -> None:
+        """Open the GPUs that have room for a newcomer, and no job of high priority, leaving or observed."""
+        for gpu in gpus:
+            room = 0 < gpu.mix.size < self.max_jobs and gpu.mix.load <= self.limit
+            self.openings.file(gpu, room and not any(
+                job.watch or job.priority > 0 or job.state == LEAVING for job in gpu.jobs
+            ))
 
     def _fits(self, job: Job, mix: Mix) -> bool:
         """Whether the newcomer's own deadline holds in this mix."""

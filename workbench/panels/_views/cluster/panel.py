@@ -22,7 +22,7 @@ from ....cluster.power import NodeType
 from ....cluster.scenario import UNITS, Scenario
 from ....cluster.sources import sources
 from ....cluster.views import DISTRIBUTIONS
-from ....errors import SimulationError, UsageError, is_list, shown
+from ....errors import SimulationError, UsageError, shown
 from ..._core import theme
 from ..._core.live import Content, LivePanel, Message, field, script
 from ..._core.svg import page
@@ -296,8 +296,6 @@ def cluster(
     Raises:
         UsageError: An invalid argument.
     """
-    if sweep is None and is_list(values) and tuple(values):
-        raise UsageError(f"values={shown(values)} need sweep=, the setting that takes them")
     given = sources(log)
     scenario = Scenario(
         policies=policies,  # type: ignore[arg-type]
@@ -306,6 +304,8 @@ def cluster(
         nodes=nodes, load_threshold=load_threshold, max_jobs=max_jobs, slack=slack,
         sleep_after_s=sleep_after_s, draws=draws, seed=seed, sweep=sweep,
     )
+    if scenario.values and sweep is None:
+        raise UsageError(f"values={shown(values)} need sweep=, the setting that takes them")
     trimmed = not isinstance(log, pl.DataFrame) if trim is None else trim
     comparison = PolicyComparison(
         given, scenario, part=part, trimmed=trimmed, keep_valid=keep_valid, executor=executor, workers=workers
