@@ -19,7 +19,7 @@ from . import chosen, driver, lease, protocol, zeusd
 from .gpu import OpenGpu
 from .journal import KNOBS
 from .protocol import Device
-from .restore import SAME_W, left_alone
+from .restore import SAME_W, left_alone, same_limit
 
 ORIGINS = {
     "default": "the driver's default", "applied": "applied from this workbench",
@@ -70,7 +70,7 @@ def changed(a: Setting, b: Setting) -> tuple[str, ...]:
     """The knobs in which two settings differ."""
     out = [knob for knob in CLOCKS if getattr(a, knob) != getattr(b, knob)]
     low_w, high_w = a.power_limit_w, b.power_limit_w
-    if low_w != high_w and (low_w is None or high_w is None or abs(low_w - high_w) > SAME_W):
+    if low_w != high_w and not same_limit(low_w, high_w):
         out.insert(0, "power_limit_w")
     return tuple(out)
 
@@ -84,7 +84,7 @@ def difference(now: Setting, wanted: Setting, device: Device) -> Sentences:
         value = getattr(setting, knob)
         if value is None:
             return "driver default"
-        usual = knob == "power_limit_w" and default_w is not None and abs(value - default_w) <= SAME_W
+        usual = knob == "power_limit_w" and same_limit(value, default_w)
         return f"{value:g} {'MHz' if knob in CLOCKS else 'W'}" + (" (default)" if usual else "")
 
     knobs = changed(now, wanted)

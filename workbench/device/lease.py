@@ -34,7 +34,7 @@ from . import journal as journals
 from . import watchdog
 from .journal import KNOBS, Journal
 from .protocol import Device
-from .restore import SAME_W, put_back, still_changed
+from .restore import left_alone, put_back, still_changed
 
 LINGERS_S = 3.0  # for which a lock still shows that was let go
 WAITS = 200  # pauses for a watchdog
@@ -159,7 +159,7 @@ class Lease:
             current_w, found_w = share.current.power_limit_w, share.found.power_limit_w
             wanted_w = found_w if current_w is None else share.shown_w
             now_w = share.device.setting().power_limit_w
-            if wanted_w is not None and now_w is not None and abs(now_w - wanted_w) > SAME_W:
+            if left_alone(now_w, wanted_w):
                 name = share.device.name
                 return f"another program, or a person, has set the power limit of {name} to {now_w:g} W"
         return ""

@@ -57,11 +57,7 @@ def recover(
             found[journal.path] = journal
     for path, journal in sorted(found.items(), key=lambda each: each[0]):
         try:
-            if not dry_run:
-                notes += _restore_from(path, journal, others=others, handed_over=journal in mine)
-            elif journal.of_this_host and not journal.of_an_earlier_boot and not journal.writer_runs:
-                what = ", ".join(journal.touched)
-                notes.append(f"{journal.name} was left changed ({what}) by a process that is gone")
+            notes += _restore_from(path, journal, others, journal in mine, dry_run)
         except Exception as error:  # one journal keeps no other from being restored
             notes.append(f"{path.name}, the journal of a changed GPU, could not be restored from "
                         f"({describe_error(error)})")
@@ -73,7 +69,7 @@ def not_default(device: Device) -> str:
     change it; locked clocks do not show at rest.
     """
     limit_w, default_w = device.setting().power_limit_w, device.limits.default_power_limit_w
-    if limit_w is None or default_w is None or abs(limit_w - default_w) <= SAME_W:
+    if limit_w is None or default_w is None or same_limit(limit_w, default_w):
         return ""
     if journals.holder(device.uuid) or of(device.uuid) is not None or device.missing_rights():
         return ""
@@ -120,7 +116,9 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
         return RestoreOutcome(f"{device.name}: {error}", settled=False)
 
 
-def _restore_from(path: Path, journal: Journal, *, others: bool, handed_over: bool) -> list[str]:
+def _restore_from(
+    path: Path, journal: Journal, others: bool, handed_over: bool, dry_run: bool
+) -> list[str]:
     if not journal.of_this_host:
         return []
     if journal.of_an_earlier_boot:
@@ -135,6 +133,9 @@ def _restore_from(path: Path, journal: Journal, *, others: bool, handed_over: bo
     if not handed_over:
         if journal.writer_runs:
             return []
+        if dry_run:
+            touched = ", ".join(journal.touched)
+            return [f"{journal.name} was left changed ({touched}) by a process that is gone"]
         if not others and not _paths.is_ours(path):
             return [still_changed(journal, f"its journal {path} is another user's, who can restore it; or "
                                   "remove that file")]
@@ -211,7 +212,7 @@ def _undo(device: Device, knob: str, journal: Journal) -> str:
     before_w = default_w if journal.before_w is None else journal.before_w
     if now_w is None or before_w is None:
         raise DriverError(f"the power limit of {device.name} cannot be read")
-    if not any(abs(now_w - limit_w) <= SAME_W for limit_w in (before_w, *journal.limits_w)):
+    if not any(same_limit(now_w, limit_w) for limit_w in (before_w, *journal.limits_w)):
         return left_alone(now_w, before_w)
     shown_w: float | None = None
     # Where the driver shows only the limit that holds, the one before may have been a cap, which hides more.
@@ -220,10 +221,10 @@ def _undo(device: Device, knob: str, journal: Journal) -> str:
         try:
             shown_w = device.write(Setting(power_limit_w=limit_w)).power_limit_w
         except DeviceError:
-            if hides or abs(now_w - before_w) > SAME_W:
+            if hides or not same_limit(now_w, before_w):
                 raise
             shown_w = now_w
-        if shown_w is not None and abs(shown_w - before_w) <= SAME_W:
+        if same_limit(shown_w, before_w):
             return ""
     return f"the driver rounds the {before_w:g} W before to {_watts(shown_w)}"
 
@@ -240,6 +241,11 @@ def still_changed(journal: Journal, *problems: str) -> str:
 
 def _watts(value: float | None) -> str:
     return "unknown" if value is None else f"{value:g} W"
+
+
+def same_limit(a_w: float | None, b_w: float | None) -> bool:
+    """Whether two power limits are known, and one to the driver, which rounds them."""
+    return a_w is not None and b_w is not None and abs(a_w - b_w) <= SAME_W
 
 
 def left_alone(now_w: float | None, before_w: float | None) -> str:

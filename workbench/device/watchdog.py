@@ -45,13 +45,11 @@ def start() -> None:
 
 def send(journal: Journal) -> None:
     """Hand a journal over, for a kill after which its file is gone, or a home where nobody looks for it."""
-    if _watchdog is None or _watchdog.stdin is None:
-        return
-    line = journal.text + b"\n"
+    pipe, line = _watchdog and _watchdog.stdin, journal.text + b"\n"
     with contextlib.suppress(OSError, ValueError):  # it was killed; the file is there still
         # A whole line or nothing, and no waiting for a watchdog that is stopped.
-        if len(line) <= select.PIPE_BUF and select.select([], [_watchdog.stdin], [], 0)[1]:
-            os.write(_watchdog.stdin.fileno(), line)
+        if pipe and len(line) <= select.PIPE_BUF and select.select([], [pipe], [], 0)[1]:
+            os.write(pipe.fileno(), line)
 
 
 def stop() -> None:
@@ -76,8 +74,7 @@ def watch(argv: list[str]) -> None:
     while (sent := _processes.heard(parent, 0.5)) is not None or os.getppid() == parent:
         if sent is None:
             time.sleep(0.02)  # the parent is ending, or has closed everything and lives on
-            continue
-        *lines, rest = (rest + sent).split(b"\n")
+        *lines, rest = (rest + (sent or b"")).split(b"\n")
         for line in lines:
             if line == b"done":
                 return

@@ -137,8 +137,8 @@ class Session:
 
     def _make(self) -> Meter:
         with contextlib.suppress(WorkbenchError, OSError):
-            self.messages += recover()
-            for message in self.messages:
+            for message in recover():
+                self.messages.append(message)
                 if not message.endswith("is restored"):  # in a script nobody shows messages
                     warn(message)
         found = self._own(devices()) if self.gpus is None else devices(self.gpus)
