@@ -83,14 +83,14 @@ def explained(message: str, known: Iterable[str]) -> str:
     return message
 
 
-def without_empty(words: Sequence[str]) -> Sequence[str]:
-    """The words of a line. Raises BadOptions for an empty one, which selects nothing or everything."""
+def without_empty(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments of a line. Raises BadOptions for an empty one, which selects nothing or everything."""
     before = "the command"
-    for word in words:
+    for word in arguments:
         if not word.strip() or re.fullmatch("-.*=", word):
             raise BadOptions(f"{word or before}: an empty value follows; give one, or leave it out")
         before = word
-    return words
+    return arguments
 
 
 def percent(text: str) -> float:

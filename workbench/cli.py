@@ -62,10 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = near(others[0], arguments.known)
         parser.error(f"{others[0]} is not an option of {arguments.name}{hint}")
     arguments.others = [each for each in others if each != "--"]
-    words = list(sys.argv[1:] if argv is None else argv)
+    given = list(sys.argv[1:] if argv is None else argv)
     try:
         if "" not in others:  # for jupyter lab
-            cells.without_empty(words[: len(words) - len(getattr(arguments, "command", ()))])
+            cells.without_empty(given[: len(given) - len(getattr(arguments, "command", ()))])
         _check_files(arguments)
         arguments.stdout = sys.stdout
         alone = getattr(arguments, "json", None) == STDOUT

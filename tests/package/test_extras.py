@@ -22,8 +22,8 @@ from workbench.simulation.machine import Machine
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 THE_BRIEFS_SIX = {"jupyterlab", "ipywidgets", "nvidia-ml-py", "bokeh", "polars", "lightgbm"}
-# What a person brings: frameworks that are measured, and the test tool that the plugin is loaded by.
-BROUGHT = {"torch", "pytest"}
+# What a person brings: frameworks that are measured.
+BROUGHT = {"torch"}
 IMPORTED_AS = {"pynvml": "nvidia-ml-py", "IPython": "ipython", "distributed": "dask", "sqlalchemy": "optuna"}
 
 

@@ -139,8 +139,9 @@ def gpu_settings(
 
 @checked
 def trace_of(measurement: Measurement | str) -> pl.DataFrame:
-    """The stored power trace of a measurement, or of the newest with this label or id (`trace.SCHEMA`); times
-    are seconds since the measurement began.
+    """The stored power trace (`trace.SCHEMA`) of a measurement, or of the newest with this label or id.
+
+    Times are in seconds since the measurement began.
 
     Raises:
         UsageError: there is no such measurement.

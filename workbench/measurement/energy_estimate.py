@@ -258,10 +258,10 @@ class EnergyTimeline:
 def _mended(rows: Rows, most_w: float, update_s: float) -> tuple[Rows, list[Break]]:
     """Rows whose counter goes on after each break, by half of what a GPU that draws `most_w` uses there."""
     known = np.flatnonzero(np.isfinite(rows["energy_j"]))
-    joules, looks_s = rows["energy_j"][known], rows["time_s"][known]
+    joules, times_s = rows["energy_j"][known], rows["time_s"][known]
     new = np.flatnonzero(np.diff(joules)) + 1  # the first row of each value but the first
     rises_j = joules[new] - joules[new - 1]
-    spans_s = looks_s[new] - looks_s[np.append(0, new[:-1] - 1)[: len(new)]] + update_s  # at most
+    spans_s = times_s[new] - times_s[np.append(0, new[:-1] - 1)[: len(new)]] + update_s  # at most
     # What the first row shows may be of any age.
     jumps = np.append(False, rises_j[1:] > POSSIBLE * (most_w or math.inf) * spans_s[1:])[: len(new)]
     back = rises_j < 0.0
@@ -273,7 +273,7 @@ def _mended(rows: Rows, most_w: float, update_s: float) -> tuple[Rows, list[Brea
     offsets_j, breaks = np.zeros(len(known)), []
     for place in wrong.tolist():
         row = new[place]
-        from_s, to_s = float(looks_s[row] - spans_s[place]), float(looks_s[row])
+        from_s, to_s = float(times_s[row] - spans_s[place]), float(times_s[row])
         most_j = (most_w or UNKNOWN_W) * spans_s[place]
         breaks.append(Break(from_s, to_s, float(rises_j[place]),
                             most_j / 2 if to_s - from_s < sensor_updates.LATE_S else math.inf))

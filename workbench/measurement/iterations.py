@@ -98,7 +98,14 @@ def count(
 
 
 def trace_of(timeline: EnergyTimeline, start_s: float, end_s: float, *, since_s: float = 0.0) -> pl.DataFrame:
-    """The trace (`trace.SCHEMA`) of a window and of the half second around it, in seconds since a moment."""
+    """The trace (`trace.SCHEMA`) of a window and of the half second around it, in seconds since a moment.
+
+    Args:
+        timeline: Samples of a GPU.
+        start_s: Start of the window, on the clock of the samples.
+        end_s: End of the window.
+        since_s: The moment.
+    """
     times = timeline.rows["time_s"]
     trace = as_trace(timeline.rows[(times >= start_s - 0.5) & (times <= end_s + 0.5)])
     return trace.with_columns(pl.col("time_s", "tick_s", "power_tick_s") - since_s)
