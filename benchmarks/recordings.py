@@ -43,7 +43,7 @@ import polars as pl
 
 from benchmarks.common import arguments, finish, table
 from workbench.errors import WorkbenchError
-from workbench.logbook.log_readers import COUNTER_S
+from workbench.logbook.log_energies import COUNTER_S
 from workbench.measurement.energy_estimate import EnergyEstimate, EnergyTimeline
 from workbench.measurement.meter import AFTER_S, BEFORE_S
 from workbench.samples import ROWS

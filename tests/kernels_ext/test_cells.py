@@ -77,7 +77,7 @@ def test_options_are_understood(line: str, options: Options) -> None:
     ("line", "part"),
     [
         ("--bogus", "%%energy?"),
-        ("--repeat many", "'many'"),
+        ("--repeat many", "many: give a whole number"),
         ("--repeat 0", "--repeat 0"),
         ("-o 1st", "-o 1st"),
         ("-o for", "-o for"),

@@ -432,13 +432,13 @@ def test_two_measurements_are_compared(kernel: Kernel) -> None:
     [
         ("%energy_log --compare short nobody", "'nobody'"),
         ("%energy_log --export e.xlsx", ".parquet, .csv, .json"),
-        ("%energy_log --last many", "'many'"),
+        ("%energy_log --last many", "many: give a whole number"),
         ("%energy_log --bogus", "--bogus"),
         ("%energy_log 'open", "No closing quotation"),
         ("%gpu simulate Z9000", "Z9000"),
-        ("%gpu simulate", "`simulate CARD[,CARD...]`"),
-        ("%gpu advise much", "`simulate CARD[,CARD...]`"),
-        ("%gpu nonsense", "`simulate CARD[,CARD...]`"),
+        ("%gpu simulate", "Use %gpu, %gpu simulate CARD"),
+        ("%gpu advise much", "Use %gpu, %gpu simulate CARD"),
+        ("%gpu nonsense", "Use %gpu, %gpu simulate CARD"),
     ],
 )
 def test_what_cannot_be_done_is_a_usage_error_in_a_sentence(kernel: Kernel, line: str, part: str) -> None:
@@ -628,7 +628,7 @@ def test_a_kernel_whose_simulated_gpus_are_gone_gets_new_ones(start: Callable[..
 def test_a_cell_that_replaces_the_gpus_has_a_time_and_the_reason(kernel: Kernel) -> None:
     ran = kernel("%%energy --repeat 2\nworkbench.simulate('V100')\n7")
     assert (ran.value, ran.report["energy_j"]) == ("7", None)
-    assert "call simulate() before" in ran.reports[0]["text/plain"]
+    assert "choose them before" in ran.reports[0]["text/plain"]
 
 
 # %energy_compare

@@ -95,7 +95,7 @@ def test_a_zero_is_as_wide_as_one_refresh_of_the_counter() -> None:
 
 
 def test_a_mig_gpu_whose_instance_works_wastes_nothing() -> None:
-    assert str(workbench.waste(read_log(FILES / "waste_mig.prom"))) == "no waste found"
+    assert str(workbench.waste(read_log(FILES / "waste_mig.prom"))) == "no waste found in 60 readings"
 
 
 def test_submit_times_of_slurm_in_other_formats() -> None:

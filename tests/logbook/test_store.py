@@ -162,7 +162,7 @@ def test_a_measurement_is_found_by_label_or_the_beginning_of_its_id(store: Store
 
 
 def test_a_label_is_found_before_an_id_that_begins_like_it(store: Store) -> None:
-    store.save(replace(FULL, label="b"))
+    store.save(replace(FULL, label="b", outcome="ok"))
     store.save(replace(BARE, started_unix_s=FULL.started_unix_s + 1))
     assert store.find("b").id == FULL.id
 

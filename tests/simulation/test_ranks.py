@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from notebooks import data_parallel as ranks
 from notebooks.data_parallel import DataParallelJob, Exchange
 from workbench.errors import SimulationError, UnknownGpu, UsageError
-from workbench.simulation import catalogue, ranks
+from workbench.simulation import catalogue
 from workbench.simulation.machine import Machine
 from workbench.simulation.physics import Load, operate
 

@@ -100,9 +100,9 @@ def no_file(path: Path) -> UsageError:
 
 
 def _table(path: Path) -> pl.DataFrame:
-    if not path.exists():
-        raise no_file(path)
     try:
+        if not path.exists():
+            raise no_file(path)
         raw = read_file(path)
         if raw.startswith(b"PAR1") or path.suffix == ".parquet":
             return read_parquet(raw, path.name)
