@@ -9,6 +9,7 @@ Slurm      `sacct --allusers --parsable2 --format=JobID,User,Submit,Start,End,El
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -101,7 +102,7 @@ def no_file(path: Path) -> UsageError:
 
 def _table(path: Path) -> pl.DataFrame:
     try:
-        if not path.exists():
+        if not os.path.exists(path):
             raise no_file(path)
         raw = read_file(path)
         if raw.startswith(b"PAR1") or path.suffix == ".parquet":

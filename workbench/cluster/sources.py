@@ -121,11 +121,11 @@ def by_name(found: Sequence[LogSource], taken: Collection[str] = ()) -> dict[str
 def of_path(path: str | Path) -> list[LogSource]:
     """The log of a file, or those of a directory. Raises UsageError where there is none."""
     where = Path(path).expanduser()
-    if where.is_dir():
+    if os.path.isdir(where):
         if found := _directory(where):
             return found
         raise UsageError(f"{str(where)!r} contains no Parquet, CSV or text file")
-    if not where.exists():
+    if not os.path.exists(where):  # a name that is too long is no file either
         raise no_file(where)
     return [LogSource(where.stem, partial(read, where), named=True)]
 
