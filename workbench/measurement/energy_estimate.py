@@ -261,7 +261,9 @@ def _mended(rows: Rows, most_w: float, update_s: float) -> tuple[Rows, list[Brea
     joules, times_s = rows["energy_j"][known], rows["time_s"][known]
     new = np.flatnonzero(np.diff(joules)) + 1  # the first row of each value but the first
     rises_j = joules[new] - joules[new - 1]
-    spans_s = times_s[new] - times_s[np.append(0, new[:-1] - 1)[: len(new)]] + update_s  # at most
+    # At most: a driver that hangs may answer as late as the next row begins.
+    later_s = np.append(times_s[1:], times_s[-1:])
+    spans_s = later_s[new] - times_s[np.append(0, new[:-1] - 1)[: len(new)]] + update_s
     # What the first row shows may be of any age.
     jumps = np.append(False, rises_j[1:] > POSSIBLE * (most_w or math.inf) * spans_s[1:])[: len(new)]
     back = rises_j < 0.0
