@@ -233,7 +233,7 @@ def problem(line: str) -> str:
 
 
 def check_gpus(gpus: str | None) -> None:
-    """Raises BadOptions for GPUs that are not here; not where a driver cannot answer now."""
+    """Raise BadOptions if a named GPU does not exist. A driver that cannot answer now is no reason."""
     if gpus is None:
         return
     from workbench.measurement import session

@@ -62,13 +62,13 @@ class Hooks:
         try:
             with interrupts_to(lambda number, _: came.append(number)):
                 self._before(info)
-        except KeyboardInterrupt:  # just before the handler was there
+        except KeyboardInterrupt:  # it came before the handler was installed
             came.append(signal.SIGINT)
         if came:
             self._shell.ast_transformers.append(self)
 
     def visit(self, tree: Any) -> Any:
-        """As a transformer of the cell's syntax tree: interrupt it before it runs."""
+        """Transform a cell's syntax tree: interrupt the cell before it runs."""
         self._shell.ast_transformers.remove(self)
         signal.raise_signal(signal.SIGINT)
         return tree

@@ -110,7 +110,7 @@ class Running:
         with self.noting_interrupts():
             try:
                 self._stoppable = True
-                # First: no other statement, and no import, is in the window.
+                # This comes first, so that the window contains no other work and no import.
                 windows, devices = [self._meter.close(self._window, sync=self._sync)], self._meter.devices
                 from workbench.jobs.combine import job_of
                 from workbench.measurement.repeats import repeated, with_iterations

@@ -254,7 +254,7 @@ def end(process: subprocess.Popen[bytes], *, wait_s: float, message: bytes = b""
         if kill:
             process.kill()
             process.wait()
-        else:  # Python warns of a child that nobody waits for, at any later moment
+        else:  # else Python warns about an unawaited child later
             threading.Thread(target=process.wait, daemon=True).start()
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:

@@ -39,7 +39,7 @@ from .errors import (
 # SIGHUP: not on Windows
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
-# Characters of our texts, and what a terminal without them shows
+# Characters of our texts, and their replacement on a terminal without them
 SPELLED = dict(zip("±×−–·→…°µ⚠", ["+-", "x", "-", "-", "-", "->", "...", "deg ", "u", "!"], strict=True))
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.others = [each for each in others if each != "--"]
     given = list(sys.argv[1:] if argv is None else argv)
     try:
-        if "" not in others:  # for jupyter lab
+        if "" not in others:  # which go to jupyter lab
             cells.without_empty(given[: len(given) - len(getattr(arguments, "command", ()))])
         _check_files(arguments)
         arguments.stdout = sys.stdout
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:
-    """What a terminal without a character shows: a similar one, or its number."""
+    """Replace a character that a terminal lacks: by a similar one, or by its number."""
     assert isinstance(error, UnicodeEncodeError)
     character = error.object[error.start]
     number = character.encode("ascii", "backslashreplace").decode()

@@ -36,7 +36,7 @@ from . import protocol
 
 KNOBS = tuple(protocol.KNOBS)
 LARGEST_BYTES = 16 * 2**20
-RELEASED = "released"  # in place of the writer's start: who has the lock now may restore
+RELEASED = "released"  # as `started`: the present holder of the lock may restore
 _ASK = struct.Struct("@hhqqi0q")  # Linux's `struct flock`: kind, whence, start, length, pid
 _guard = threading.Lock()  # a process that closes a file loses its locks on it, also those of another thread
 _taken: set[str] = set()
@@ -72,7 +72,7 @@ class Journal:
 
     @property
     def text(self) -> bytes:
-        """One line of JSON with a checksum: a turned bit must not become another limit, host or boot."""
+        """One line of JSON with a checksum, which shows flipped bits."""
         return json.dumps({**self.__dict__, "checksum": _checksum(self.__dict__)}).encode()
 
     def write(self) -> None:
@@ -96,7 +96,7 @@ class Journal:
         self.touched, self.limits_w = touched, limits_w
 
     def forget(self, knobs: Iterable[str]) -> None:
-        """Knobs are as they were: the file goes with the last one, unless another process has written it."""
+        """Remove restored knobs. With the last one, delete the file if this process wrote it last."""
         self.touched = [knob for knob in self.touched if knob not in knobs]
         if self.touched:
             self.write()
@@ -180,20 +180,20 @@ def load(path: Path) -> Journal | None:
             return None
     except (OSError, DeviceError):
         return None
-    journal.directory = str(path.parent)  # wherever it was written
+    journal.directory = str(path.parent)  # the present place of the file
     return journal
 
 
 def unusable() -> dict[Path, str]:
-    """Journals that cannot be followed, each with a sentence: they are kept until a person removes them."""
+    """Return unreadable journals, each with a sentence. They are kept until the user removes them."""
     found = sorted(_paths.journals().glob("[!.]*.[dj]*"))  # .json and .damaged
     return {path: _describe_unusable(path) for path in found if load(path) is None}
 
 
 def set_aside(path: Path) -> str:
-    """Keep a journal that cannot be followed, under a name that no change needs; returns a sentence on it."""
+    """Rename an unreadable journal, so that a new one can be written; returns a sentence about it."""
     kept = path.with_suffix(f".{time.time_ns()}.damaged")
-    with contextlib.suppress(OSError):  # of a directory that may not be written to: no journal can be, either
+    with contextlib.suppress(OSError):  # the directory is read-only, so no new journal can be written either
         path.rename(kept)
     return _describe_unusable(kept)
 
@@ -277,7 +277,7 @@ def holder(uuid: str) -> str:
 
 
 def _locked_by(uuid: str) -> tuple[int, float] | None:
-    """Process id of whoever else has the lock, and since when."""
+    """Process id of another holder of the lock, and the time of its start."""
     if fcntl is None or not sys.platform.startswith("linux"):  # elsewhere `struct flock` is another
         return None
     with _guard:

@@ -60,7 +60,7 @@ class _Holding:
 
 _held: dict[str, _Holding] = {}
 _let_go_s: dict[str, float] = {}  # when locks of ours were let go last
-_owed: dict[str, _Holding] = {}  # let go with a journal of what could not be put back
+_owed: dict[str, _Holding] = {}  # released GPUs, each with a journal of what is not restored
 _locked: set[str] = set()  # whose clocks this process has locked: what is locked there since is its own
 _guard = threading.RLock()
 
@@ -91,7 +91,7 @@ class Lease:
         except KeyboardInterrupt:  # it came before the end had begun
             self.release()
             raise
-        for problem in problems:  # of a block inside another one, which restores the rest
+        for problem in problems:  # a block inside another one; the outer one restores the rest
             warn(f"{problem}. The block around this one restores the GPU at its end")
 
     @property
@@ -203,7 +203,7 @@ class Change:
     before: Setting | None = None  # what was set in it already; None where it began with the first change
     tried: set[str] = field(default_factory=set)  # knobs that may have been changed
     current: Setting = field(default_factory=Setting)  # what the knobs were put to
-    shown_w: float | None = None  # the limit that was read back then, which a driver rounds
+    shown_w: float | None = None  # the limit read back after it, as the driver rounds it
 
     @property
     def holds(self) -> bool:
@@ -290,7 +290,7 @@ def change(device: Device, setting: Setting, *, force: bool = False) -> Setting:
             if first_lock and not force and _somebody_has_locked(device):
                 raise NotPermitted(_LOCKED_BY_OTHERS.format(device.name))
             before = device.setting()
-            _note(journal, setting)  # before the change: a kill in between must not lose the way back
+            _note(journal, setting)  # before the change, so that it can be undone after a kill
         except BaseException:  # a full disk: nothing was changed yet
             if fresh:
                 _release(holding)
@@ -306,7 +306,7 @@ def change(device: Device, setting: Setting, *, force: bool = False) -> Setting:
         except BaseException as error:  # after an interrupt the setting may be in force already
             with contextlib.suppress(Exception):
                 if isinstance(error, NotPermitted | NotSupported | OutOfRange):
-                    # What a driver has refused is as it was; what it did not answer to may be changed.
+                    # A refused knob is unchanged. One without an answer may be changed.
                     now = replace(device.locked(), power_limit_w=device.setting().power_limit_w)
                     journal.forget({knob for knob in new if getattr(now, knob) == getattr(before, knob)})
                     watchdog.send(journal)
@@ -323,14 +323,14 @@ def restore(device: Device) -> str:
         holding = _held.get(device.uuid)
         if holding is None:
             return ""
-        # What is lent is restored already, and another process changes it.
+        # A lent GPU is restored already, and another process changes it.
         sentence = "" if holding.lent else put_back(lambda: holding.device, holding.journal)
         _release(holding, sentence)
         return sentence
 
 
 def settle(uuid: str) -> str:
-    """Try again to restore a GPU that this process has let go changed; a sentence as of `restore`."""
+    """Try again to restore a GPU that this process has released unrestored; returns as `restore` does."""
     holding = _owed[uuid]
     try:
         _hold(holding.device)
@@ -476,7 +476,7 @@ def _hold(device: Device) -> _Holding:
                           found.power_limit_w, simulated, host=socket.gethostname(),
                           boot_id=_processes.boot_id(), namespace=_processes.namespace(),
                           directory=str(_paths.journals()))
-        if stale is not None:  # what it owes goes on with ours
+        if stale is not None:  # its unrestored knobs join ours
             journal.touched = stale.touched
             if "power_limit_w" in stale.touched:
                 journal.before_w, journal.limits_w = stale.before_w, stale.limits_w
@@ -489,10 +489,10 @@ def _hold(device: Device) -> _Holding:
 
 
 def _take_up(device: Device) -> Journal | None:
-    """Restore what an earlier holder of a GPU has left; returns its journal where that cannot be done now."""
+    """Restore the changes of an earlier holder of a GPU; returns its journal if that fails."""
     path = _paths.journals() / _paths.named(device.uuid, ".json")
     stale, mine = journals.load(path), _owed.get(device.uuid)
-    if stale is None and mine is not None:  # its file is gone
+    if stale is None and mine is not None:  # its file was removed
         stale = mine.journal
     elif path.exists() and (stale is None or not stale.of_this_host or not _paths.is_ours(path)):
         warn(journals.set_aside(path))
@@ -518,7 +518,7 @@ def _note(journal: Journal, setting: Setting) -> None:
 
 
 def _release(holding: _Holding, sentence: str = "") -> None:
-    """Let a GPU go. What is not restored stays in the journal, and the sentence on it is a warning, once."""
+    """Release a GPU. Unrestored knobs stay in the journal, and one warning names them."""
     uuid, journal = holding.device.uuid, holding.journal
     known = uuid in _owed
     if journal.touched:
@@ -526,7 +526,7 @@ def _release(holding: _Holding, sentence: str = "") -> None:
         _owed[uuid] = holding
     else:
         _owed.pop(uuid, None)
-    with contextlib.suppress(DeviceError, OSError):  # the watchdog has it too
+    with contextlib.suppress(DeviceError, OSError):  # the watchdog has a copy
         journal.forget(())
     watchdog.send(journal)
     if uuid in _locked:
@@ -541,10 +541,10 @@ def _release(holding: _Holding, sentence: str = "") -> None:
 
 
 def warn(sentence: str) -> None:
-    """A warning each time, also of the same words; it never ends the program."""
+    """Show a warning, also if it was shown before. It never ends the program."""
     try:
         warnings.warn_explicit(sentence, RuntimeWarning, "workbench", 1)
-    except RuntimeWarning as raised:  # the person makes errors of warnings
+    except RuntimeWarning as raised:  # warnings are errors in this program
         print(raised, file=sys.stderr)
 
 

@@ -52,7 +52,7 @@ def recover(
     for journal in mine:
         there = found.get(journal.path)
         if there is not None and there.writer != journal.writer:
-            journal.touched = []  # another process has taken the GPU up
+            journal.touched = []  # another process has taken over the GPU
         elif journal.touched:
             found[journal.path] = journal
     for path, journal in sorted(found.items(), key=lambda each: each[0]):
@@ -107,7 +107,7 @@ def to_default(device: Device, *, dry_run: bool = False) -> RestoreOutcome:
                 return RestoreOutcome(problem, settled=False)
             for path in {*journals.unusable(), *([owed.path] if owed is not None else [])}:
                 if path.name.startswith(f"{device.uuid}.") and (owed is None or not owed.writer_runs):
-                    with contextlib.suppress(OSError):  # another user's, in a directory of others
+                    with contextlib.suppress(OSError):  # a file of another user
                         path.unlink()
         finally:
             lock.close()
@@ -126,7 +126,7 @@ def _restore_from(
         return []
 
     def taken_up() -> bool:
-        """Whether another process has restored it, or changes the GPU itself, meanwhile."""
+        """Whether another process has restored the GPU or is changing it now."""
         there = load(path)
         return not handed_over if there is None else there.writer != journal.writer
 
@@ -177,7 +177,7 @@ def _recover(path: Path, journal: Journal, *, keep: bool) -> list[str]:
 
 
 def put_back(opened: Callable[[], Device], journal: Journal) -> str:
-    """Undo the changes of a journal that are still ours, for a second where the driver fails.
+    """Undo the changes of a journal, unless others replaced them. Tries for 1 s if the driver fails.
 
     A knob leaves `journal.touched` when it was read back as restored, or another program has set it; a clock,
     which cannot be read back, when the driver has reset it. Returns a sentence where something is not as it
@@ -215,7 +215,7 @@ def _undo(device: Device, knob: str, journal: Journal) -> str:
     if not any(same_limit(now_w, limit_w) for limit_w in (before_w, *journal.limits_w)):
         return left_alone(now_w, before_w)
     shown_w: float | None = None
-    # Where the driver shows only the limit that holds, the one before may have been a cap, which hides more.
+    # A driver that shows only the enforced limit may have shown a cap, with a higher limit behind it.
     hides = default_w is not None and before_w < default_w and not device.can("requested_limit")
     for limit_w in (default_w, before_w) if hides else (before_w,):
         try:
@@ -230,7 +230,7 @@ def _undo(device: Device, knob: str, journal: Journal) -> str:
 
 
 def still_changed(journal: Journal, *problems: str) -> str:
-    """Sentence on settings that are not restored: of which GPU, from what, why, and the remedy."""
+    """Return a sentence on unrestored settings: the GPU, the values, the reason and the remedy."""
     names = [KNOBS[knob][1] for knob in journal.touched]
     if "power_limit_w" in journal.touched:
         names[0] += f" ({_watts(journal.before_w)} before)"
@@ -244,7 +244,7 @@ def _watts(value: float | None) -> str:
 
 
 def same_limit(a_w: float | None, b_w: float | None) -> bool:
-    """Whether two power limits are known, and one to the driver, which rounds them."""
+    """Whether two power limits are known and equal, apart from the driver's rounding."""
     return a_w is not None and b_w is not None and abs(a_w - b_w) <= SAME_W
 
 

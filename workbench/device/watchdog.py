@@ -44,10 +44,10 @@ def start() -> None:
 
 
 def send(journal: Journal) -> None:
-    """Hand a journal over, for a kill after which its file is gone, or a home where nobody looks for it."""
+    """Send a journal to the watchdog, which needs it if the file or the home is removed."""
     pipe, line = _watchdog and _watchdog.stdin, journal.text + b"\n"
-    with contextlib.suppress(OSError, ValueError):  # it was killed; the file is there still
-        # A whole line or nothing, and no waiting for a watchdog that is stopped.
+    with contextlib.suppress(OSError, ValueError):  # the watchdog was killed; the file remains
+        # A whole line or nothing. A stopped watchdog does not delay the caller.
         if pipe and len(line) <= select.PIPE_BUF and select.select([], [pipe], [], 0)[1]:
             os.write(pipe.fileno(), line)
 

@@ -177,7 +177,7 @@ def _without_arguments(work: Callable[..., object]) -> None:
     except TypeError as error:
         raise UsageError(f"{getattr(work, '__name__', shown(work))} is called without arguments ({error}); "
                          "give lambda: f(...)") from None
-    except ValueError:  # of C, without a signature
+    except ValueError:  # a function in C has no signature
         return
 
 

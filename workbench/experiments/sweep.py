@@ -217,7 +217,7 @@ class Sweep:
             yield from self._trials(executor, width)
 
     def _check_rights(self) -> None:
-        """Raise before the work runs where a GPU takes none of the settings, or may not be changed."""
+        """Raise, before the work runs, if a GPU takes none of the settings or may not be changed."""
         settings = dict.fromkeys(self._configuration(row).setting for row in range(len(self.space)))
         for device in session.devices_of(self._gpus):
             for setting in settings:

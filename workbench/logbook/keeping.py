@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Callable
 
 EVERY_S, MANY = 1.0, 100  # between two runs of one label, times the hundreds that were written
-FLUSH_S = 20.0  # without progress, after which the end of a process waits no longer
-READ_S = 60.0  # the same for a training whose results fill the queue, and for who reads the log
+FLUSH_S = 20.0  # without progress: then a process that ends waits no longer
+READ_S = 60.0  # the same for a full queue, and for readers of the log
 
 
 class LogQueue:
@@ -54,7 +54,7 @@ class LogQueue:
             return self._left_out.pop(label, 0)
 
     def put(self, write: Callable[[], object]) -> None:
-        """Have something written soon; waits while too many others are to be written before."""
+        """Queue a write. Waits while the queue is full."""
         here = threading.current_thread()
         with self._ended:
             if self._unended and (ends := sys.modules.get("multiprocessing.util")) is not None:
@@ -67,7 +67,7 @@ class LogQueue:
                 return
             if self._thread is not None:
                 if not self._wait(lambda: len(self._waiting) <= self._most or not self._writing, READ_S):
-                    self._most = math.inf  # a log that does not respond stops no training
+                    self._most = math.inf  # a log that does not respond must not stop a training
                 return
             thread = threading.Thread(target=self._run, name="log", daemon=True)
             self._thread = thread
@@ -98,7 +98,7 @@ class LogQueue:
                           f"{FLUSH_S:g} s. Check the disk of the log", RuntimeWarning, stacklevel=2)
 
     def _wait(self, over: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait as long as something is written every `timeout_s`; whether `over` is so then."""
+        """Wait until `over`, or until nothing is written for `timeout_s`; returns whether it is `over`."""
         while not over():
             done = self._done
             if not self._ended.wait_for(lambda: over() or self._done > done, timeout_s):  # noqa: B023

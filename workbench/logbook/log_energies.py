@@ -144,7 +144,7 @@ def _counter_steps(readings: Any, most_w: float) -> tuple[Any, Any, float, str]:
     steps_j = np.diff(joules)
     rates_w = steps_j / np.diff(times)
     if joules[0] == 0 and len(rates_w) > 2 and rates_w[0] > 1.2 * rates_w[1:].max():
-        joules[0] = -math.inf  # it had not been read yet
+        joules[0] = -math.inf  # a reading before the first one of the counter
         steps_j = np.diff(joules)
     if ((steps_j >= 0) & (steps_j <= most_w * np.diff(times))).all():
         return times, steps_j, 0.0, ""

@@ -234,7 +234,7 @@ def import_log(path: str | Path, label: str = "", *, every_s: float | None = Non
 
 
 def _same_start(one: pl.DataFrame, other: pl.DataFrame) -> bool:
-    """Whether one trace goes on from the other."""
+    """Whether one trace continues the other."""
     count = min(one.height, other.height)
     return one["power_w"][:count].equals(other["power_w"][:count])
 

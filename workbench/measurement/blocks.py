@@ -242,7 +242,7 @@ class TrackedLoop(Iterable[T]):
         finally:
             whole.close()
             if begun and marks_s and whole.closed is not None and whole.closed.end_s is not None:
-                marks_s.append(whole.closed.end_s)  # left by a break or an error: that iteration ran too
+                marks_s.append(whole.closed.end_s)  # the iteration that a break or an error ended
             whole.keep_later("loop")
 
     def __repr__(self) -> str:
@@ -258,7 +258,7 @@ class TrackedLoop(Iterable[T]):
 
     @property
     def measurement(self) -> Measurement:
-        """The loop's; the mean of several loops. Raises MeasurementError while it has not ended."""
+        """The measurement of the loop, or the mean of several. Raises MeasurementError while it runs."""
         if not self._loops:
             raise MeasurementError("the loop has not begun; its measurement is there when it has ended")
         measured = [whole.measurement for whole, _ in self._loops]

@@ -54,7 +54,7 @@ def add_parts(timelines: Sequence[EnergyTimeline], moments: Sequence[float] | Fl
 
 
 class Break(NamedTuple):
-    """Between two readings a counter started again or rose by more than its GPU can draw.
+    """A span in which a counter started again, or rose by more than its GPU can draw.
 
     Its energy is between none and the most that the GPU may draw: `half_j` around the middle; infinite where
     nothing was read for `LATE_S`.
@@ -256,7 +256,7 @@ class EnergyTimeline:
 
 
 def _mended(rows: Rows, most_w: float, update_s: float) -> tuple[Rows, list[Break]]:
-    """Rows whose counter goes on after each break, by half of what a GPU that draws `most_w` uses there."""
+    """Rows with a continuous counter, and its breaks. In a break it rises by half of what `most_w` gives."""
     known = np.flatnonzero(np.isfinite(rows["energy_j"]))
     joules, times_s = rows["energy_j"][known], rows["time_s"][known]
     new = np.flatnonzero(np.diff(joules)) + 1  # the first row of each value but the first
@@ -264,12 +264,12 @@ def _mended(rows: Rows, most_w: float, update_s: float) -> tuple[Rows, list[Brea
     # At most: a driver that hangs may answer as late as the next row begins.
     later_s = np.append(times_s[1:], times_s[-1:])
     spans_s = later_s[new] - times_s[np.append(0, new[:-1] - 1)[: len(new)]] + update_s
-    # What the first row shows may be of any age.
+    # The first value may be of any age.
     jumps = np.append(False, rises_j[1:] > POSSIBLE * (most_w or math.inf) * spans_s[1:])[: len(new)]
     back = rises_j < 0.0
-    # Nor does the first rise after it tell anything: it may have begun from nothing at any moment.
+    # The first rise after a restart is unknown too, because the time of the restart is.
     wrong = np.flatnonzero(back | np.append(False, back[:-1])[: len(new)] | jumps)
-    # With the moments of refreshes, where they are known.
+    # Times between refreshes are shorter, where they are known.
     between_s = 1.1 * (rows["tick_s"][known[new]] - rows["tick_s"][known[new - 1]])
     spans_s = np.where(between_s > 0.0, np.minimum(between_s, spans_s), spans_s)
     offsets_j, breaks = np.zeros(len(known)), []

@@ -53,7 +53,7 @@ class _Running:
         weakref.finalize(self, marks.detach, notebook).atexit = False  # a window that is dropped
 
     def end(self) -> None:
-        """No more marks, and no samples after these are needed."""
+        """End the marks. Later samples are not needed."""
         marks.detach(self.notebook)
         if self.hold is not None:
             self.hold.awake = False
@@ -356,7 +356,7 @@ def _energy_notes(
 
 
 def _changed(rise_j: float) -> str:
-    """What a counter did whose value says nothing."""
+    """Describe a change of a counter that no GPU can cause."""
     if rise_j < 0:
         return f"went back by {-rise_j:.3g} J (was the driver reloaded?)"
     return f"rose by {rise_j:.3g} J in one refresh, more than a GPU can draw"

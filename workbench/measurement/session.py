@@ -139,7 +139,7 @@ class Session:
         with contextlib.suppress(WorkbenchError, OSError):
             for message in recover():
                 self.messages.append(message)
-                if not message.endswith("is restored"):  # in a script nobody shows messages
+                if not message.endswith("is restored"):  # a script shows warnings only
                     warn(message)
         found = self._own(devices()) if self.gpus is None else devices(self.gpus)
         of_a_job = found and selection.local_rank(os.environ) is not None
