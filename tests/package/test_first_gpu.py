@@ -71,6 +71,7 @@ def python_of_the_machine() -> str:
     return sys.executable
 
 
+@pytest.mark.slow
 def test_it_runs_with_the_packages_of_the_machine_and_the_oldest_polars(tmp_path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (floor,) = (found[1] for each in project["dependencies"] if (found := re.match(r"polars>=([\d.]+)", each)))
@@ -91,6 +92,7 @@ def test_it_runs_with_the_packages_of_the_machine_and_the_oldest_polars(tmp_path
     assert sensor(figures, "power, mean", "refresh") == pytest.approx(100, rel=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DRIVER, reason="WORKBENCH_TEST_DRIVER names no stand-in driver")
 def test_it_runs_on_a_driver_that_others_wrote(tmp_path: Path) -> None:
     library = Path(DRIVER).resolve()

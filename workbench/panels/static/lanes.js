@@ -19,9 +19,6 @@ export class Lanes {
     this.root = element("div", "", this.controls, this.place, this.table);
     for (const part of [this.controls, this.place]) put(part, { hidden: true });
   }
-  get shown() {
-    return this.drawn !== null;
-  }
   show(/** @type {Frame[][]} */ lanes, /** @type {OwnSettings | null} */ settings, headline) {
     if (settings) this.take(settings);
     if (!lanes.length) return;

@@ -136,9 +136,6 @@ class Line {
       [this.pingAt(seen), () => this.post({ kind: "ping" })],
     ];
   }
-  due(seen) {
-    return Math.min(...this.plans(seen).map(([at]) => at));
-  }
   tick(seen) {
     for (const [at, work] of this.plans(seen)) if (performance.now() >= at) work();
   }
@@ -169,7 +166,7 @@ export function livePanel(/** @type {(given: { root: HTMLElement, head: Head, po
     const plan = () => {
       clearTimeout(timer);
       const silent = panel.moves && line.live && seen() ? performance.now() + 1000 : Infinity;
-      const due = Math.min(line.due(seen()), silent);
+      const due = Math.min(silent, ...line.plans(seen()).map(([at]) => at));
       if (due < Infinity) timer = window.setTimeout(tick, Math.max(0, due - performance.now()));
     };
     /** A person looks at the view or is about to act: check whether the kernel answers. */

@@ -161,8 +161,7 @@ class LimitControl {
     this.fit();
   }
   targets() {
-    const number = Number(this.chosen.value);
-    return this.chosen.value === "all" ? this.gpus : this.gpus.slice(number, number + 1);
+    return this.chosen.value === "all" ? this.gpus : this.gpus.filter((_, number) => String(number) === this.chosen.value);
   }
   /** The reason why the chosen GPUs cannot be set, empty where they can. */
   reason() {
@@ -252,6 +251,16 @@ class LiveNumbers {
   }
 }
 
+/** Makes `draw` pause twice as long as it took, so that the page stays responsive; it draws once for all calls in a pause. */
+function paced(draw) {
+  const drawing = new Asking((_, number) => {
+    const began = performance.now();
+    draw();
+    requestAnimationFrame(() => setTimeout(() => setTimeout(() => drawing.answered(number), 2 * (performance.now() - began))));
+  });
+  return () => drawing.ask(null);
+}
+
 function powerView({ root, head, post, page }) {
   root.classList.add("workbench-power");
   const [state, hint] = ["state", "hint"].map((name) => element("span", `workbench-${name}`));
@@ -276,7 +285,7 @@ function powerView({ root, head, post, page }) {
   });
   press(open, false);
   head.waits.before(state, space(), hint, width, open, stop);
-  const legend = new Legend(draw);
+  const [legend, drawing] = [new Legend(draw), paced(draw)];
   let values = /** @type {HTMLElement[]} */ ([]); // the power of each of several GPUs
   const place = element("div", "workbench-plots");
   const limit = new LimitControl(post);
@@ -291,8 +300,7 @@ function powerView({ root, head, post, page }) {
   let plots = /** @type {PowerPlots | null} */ (null);
   let about = /** @type {PowerGreeting | null} */ (null);
   let run = /** @type {Run | null} */ (null);
-  let whole = false;
-  let stopping = false;
+  let [whole, stopping] = [false, false];
   let tall = 0; // pixels of the view when what it shows ended
 
   function take(message, buffers) {
@@ -304,12 +312,12 @@ function powerView({ root, head, post, page }) {
     // For tests and curious people: what is drawn, without looking at pixels.
     const { series, spans } = run;
     Object.assign(root, { workbench: { series, plots, marks: () => run.marks, period, spans: () => spans.rows, colours: page.colours } });
-    draw();
+    if (about.result) draw();
+    else drawing();
   }
   function draw() {
     if (!plots || !page.seen()) return;
-    const end = run.elapsed;
-    const long = end > about.window;
+    const [end, long] = [run.elapsed, run.elapsed > about.window];
     const last = about.result && end > 0 ? end : axisEnd(end, about.window);
     plots.draw(run, long && !whole && !about.result ? end - about.window : 0, last, legend.hidden, period.about?.gpu);
     if (!more.hidden) period.draw();
@@ -317,7 +325,7 @@ function powerView({ root, head, post, page }) {
     put(width, { hidden: (!long || Boolean(about.result)) && !plots.held, textContent: words, title: "drag across a plot, or Shift and the wheel, zoom" });
   }
   /** Where lanes are shown, the power of the whole run is one of the details. */
-  const fold = () => [[place, plots], [legend.root, values.length]].forEach(([part, full]) => put(part, { hidden: !full || (lanes.shown && more.hidden) }));
+  const fold = () => [[place, plots], [legend.root, values.length]].forEach(([part, full]) => put(part, { hidden: !full || (lanes.drawn && more.hidden) }));
   /** The result replaces the live numbers. */
   function conclude(/** @type {PowerGreeting["result"]} */ result) {
     put(numbers.root, { hidden: Boolean(result) });
@@ -345,15 +353,14 @@ function powerView({ root, head, post, page }) {
     },
     take,
     on: { limit: (message) => limit.answered(message), applied: (message) => lanes.take(message) },
-    look: draw,
-    moves: true,
-    waits: null,
+    look: draw, moves: true, waits: null,
     state({ running, queued, greeted, gone }, silent_s) {
       if (!running && !tall && !controls.hidden) tall = root.offsetHeight;
       const words = gone ? "not running" : !greeted ? "loading" : !running ? "done" : stopping ? "stopping" : "running";
       const quiet = silent_s > SILENT_S ? ` · no news for ${silent_s.toFixed(0)} s` : "";
       say(state, words + quiet);
-      put(state, { "data-state": !greeted ? "loading" : running ? "running" : "done", hidden: greeted && !plots });
+      const hidden = greeted && (!plots || Boolean(about?.result)); // a result says how it ended
+      put(state, { "data-state": !greeted ? "loading" : running ? "running" : "done", hidden });
       lanes.applying.able(gone || (greeted && !running));
       const live = running && !queued && greeted;
       root.classList.toggle("workbench-queued", queued);
@@ -364,11 +371,10 @@ function powerView({ root, head, post, page }) {
       put(typed.root, { hidden: !hint.textContent || !about?.slider });
       if (!typed.root.hidden) say(typed.code, `with workbench.gpu_settings(power_limit_w=${limit.slider.value}, gpus="${limit.targets().map(({ index }) => index)}"):`);
       if (about) limit.enable(live);
-      if (tall && about?.result && more.hidden) {
-        if (lanes.shown) lanes.fit(root, tall);
-        else plots?.stretch(tall - root.offsetHeight);
-        tall = -1;
-      }
+      if (tall <= 0 || !about?.result || !more.hidden) return;
+      if (lanes.drawn) lanes.fit(root, tall);
+      else plots?.stretch(tall - root.offsetHeight);
+      tall = -1;
     },
   };
 }
