@@ -1,20 +1,26 @@
 """The online tuner's reports, compared with the truth of random cards and jobs that its models do not know.
 
-    python -m benchmarks.truth [--json FILE] [--quick] [--seed N] [--jobs N] [--processes N] [--only JOB]
+    python -m benchmarks.truth [--json FILE] [--quick] [--rows NAME ...] [--seed N] [--jobs N] [--only JOB]
 
 No data is needed. `benchmarks.fixtures.true_jobs` draws a card and a training per job: tables of time and
 power instead of formulas, sensors of seven architectures, thermal drift, growing and bucketed iterations,
-waits, checkpoints, changes of the work. Half of the jobs report their steps. Each job lasts ten minutes and
-120 iterations at least. `benchmarks.clocks_online` explains how the tuner runs on a stepped machine.
+waits, checkpoints, changes of the work, limits that act on a mean power, cycles that grow. Half of the jobs
+report their steps. `benchmarks.clocks_online` explains how the tuner runs on a stepped machine.
 
-Seeds below 1000 are for development. Seeds of 1000 and above are for scoring: no developer of the tuner reads
-their jobs. `--only JOB` runs job number JOB of the seed and prints everything known about it.
+The seed of a published run is 2000 plus the hash of the contents of `workbench/tuning` and `workbench/search`
+modulo a million, so that nobody knows its jobs before the program is finished; it is printed with the commit.
+Seeds below 1000 are for development. `--only JOB` runs job number JOB and prints everything known about it.
+
+Rows: "main" has 126 jobs of ten minutes and 120 iterations at least, at a limit of 5 %, with every other
+method on the same jobs (`benchmarks.truth_peers`: the same loop with the same information, and a privileged
+form). "3 min", "30 min", "120 min" and "1 %", "2 %", "10 %" have 42 jobs each, with the tuner alone.
 
 All figures of `summary` come from the true time and energy of whole jobs, tuning included, against the same
 iterations at the default setting:
 
-bound_kept_marked, bound_kept_unmarked
-    Share of the jobs that took at most 5 % longer than at the default setting.
+bound_kept_marked, bound_kept_unmarked, bound_kept_growing
+    Share of the jobs that took at most 5 % longer than at the default setting; of those whose cycles grow as
+    the clock falls.
 
 worst_slowdown_over_bound
     The largest slowdown, less 0.05; below zero where all jobs keep it.
@@ -31,76 +37,102 @@ worse_by_1_percent
 
 share_of_oracle_marked, share_of_oracle_unmarked
     Energy saved over what the oracle saves, summed over jobs. The oracle knows the tables. It holds the
-    setting of least energy within 5 % from the first iteration of each part on. Unmarked: the jobs whose
-    iteration lasts longer than five refreshes of the sensor (`_all` has all unmarked jobs).
+    setting of least energy within the limit from the first iteration of each part on: a clock or a power
+    limit. `share_of_two_knobs` is against an oracle with a clock and a limit together.
+    "measurable": the jobs whose iteration lasts longer than five refreshes of the sensor.
+
+refused_lockable
+    Jobs that the tuner gives up although a clock can be locked.
 
 false_retunes_per_job
     Re-tunes without a change of the work, per job. The first one after a change is right.
-
-`methods` compares the tuner with others on the same jobs. They are computed from the tables. They know the
-times of work changes and the ends of iterations, which are unknown in practice. This flatters them. The
-energies that they measure have a standard error of 1 %.
-
-limit 75 %, 80 %, 90 %
-    A fixed share of the default power limit.
-Zeus
-    Its power-limit optimizer: 5 s at each limit (steps of 25 W), then the limit of the least cost at eta 0.5.
-Zeus, 5 %
-    The same, with the least energy among the limits that are at most 5 % slower.
-GPOEO
-    Its search over clocks (the port of `workbench.search.clocks.gpoeo`), 5 %.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import multiprocessing
-import random
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import clocks_jobs
+from benchmarks import clocks_jobs, truth_peers
 from benchmarks.clocks_online import _at_home, _quiet, make_tuner
 from benchmarks.common import finish, table
 from benchmarks.fixtures import true_jobs
 from benchmarks.fixtures.true_jobs import MAX_SLOWDOWN, Part, TrueJob
 from workbench.records import Setting
 
-JOBS, QUICK_JOBS, SEED = 126, 24, 1003
-FIXED = (0.75, 0.80, 0.90)
+JOBS, QUICK_JOBS = 126, 24
 REFRESHES = 5  # an unmarked iteration that lasts longer than so many can be observed
-ENERGY_ERROR = 0.01  # relative standard deviation of what the other methods measure
-ZEUS_STEP_W, ZEUS_S, ZEUS_ETA = 25, 5.0, 0.5
-TUNER, DEFAULT = "tuner", "driver default"
+TUNER, DEFAULT, ORACLE = "tuner", "driver default", "oracle"
+ROOT = Path(__file__).resolve().parent.parent
+LEAST_PER_S = true_jobs.LEAST_ITERATIONS / true_jobs.JOB_S
 
 
-def truth(seed: int, jobs: int, *, processes: int = 2) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Row:
+    """Some jobs of a seed: their length at the default setting, slowdown limit and number."""
+
+    job_s: float = true_jobs.JOB_S
+    max_slowdown: float = MAX_SLOWDOWN
+    jobs: int = 42
+    others: bool = False
+
+    def draw(self, seed: int, number: int) -> TrueJob:
+        least = math.ceil(self.job_s * LEAST_PER_S)
+        return true_jobs.draw(
+            seed, number, job_s=self.job_s, least=least, max_slowdown=self.max_slowdown
+        )
+
+
+ROWS = {
+    "main": Row(jobs=JOBS, others=True),
+    **{f"{minutes} min": Row(job_s=60.0 * minutes) for minutes in (3, 30, 120)},
+    **{f"{percent} %": Row(max_slowdown=percent / 100) for percent in (1, 2, 10)},
+}
+
+
+def published_seed() -> int:
+    """The seed of a published run: nobody has seen its jobs while this program was written."""
+    found = hashlib.sha256()
+    for room in ("tuning", "search"):
+        for path in sorted((ROOT / "workbench" / room).rglob("*.py")):
+            found.update(path.read_bytes())
+    return 2000 + int(found.hexdigest(), 16) % 10**6
+
+
+def truth(
+    seed: int, row: Row, jobs: int, *, processes: int = 2, others: bool | None = None
+) -> dict[str, Any]:
     """Run jobs 0 to `jobs` of a seed; the figures are under "summary", "methods" and "groups"."""
     rows: dict[int, dict[str, Any]] = {}
     context = multiprocessing.get_context("spawn")
+    others = row.others if others is None else others
     with (
         _quiet(),
         ProcessPoolExecutor(processes, mp_context=context, initializer=_at_home) as pool,
     ):
-        running = {pool.submit(tuned, seed, number): number for number in range(jobs)}
+        running = {pool.submit(tuned, seed, number, row, others): number for number in range(jobs)}
         for done in as_completed(running):
             rows[running[done]] = done.result()
             print(f"\r{len(rows)} of {jobs} jobs", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     ordered = [rows[number] for number in sorted(rows)]
     return {
-        "seed": seed,
         "summary": summary(ordered),
-        "methods": methods(ordered),
+        "methods": {form: methods(ordered, form) for form in ("methods", "in_loop") if ordered[0][form]},
         "groups": groups(ordered),
         "jobs": ordered,
     }
@@ -109,19 +141,17 @@ def truth(seed: int, jobs: int, *, processes: int = 2) -> dict[str, Any]:
 # one job
 
 
-def tuned(seed: int, number: int) -> dict[str, Any]:
-    """Run one job with the tuner, and compute what every other method does to it."""
+def tuned(seed: int, number: int, row: Row, others: bool) -> dict[str, Any]:
+    """Run one job with the tuner, and where `others` with every other method."""
     from workbench.measurement.session import current
-    from workbench.simulation import machine
 
     begun_s = time.process_time()
-    job = true_jobs.draw(seed, number)
+    job = row.draw(seed, number)
     best = [job.best(part) for part in job.parts]
+    pair = [job.best_pair(part) for part in job.parts] if others else best
     session = current()
     session.close()
-    present = machine.simulate(job.card.key, stepped=True, seed=1000 * seed + number)
-    for name, value in job.sensor.items():
-        present.state.set_card(0, name, value)
+    present = job.machine(seed)
     watcher = Watcher(session, job)
     run = clocks_jobs.Run(job, present)
     try:
@@ -133,7 +163,9 @@ def tuned(seed: int, number: int) -> dict[str, Any]:
         watcher.end()
         session.close()
         present.close()
+    tuner_cpu_s = time.process_time() - begun_s
     default_s, default_j = job.cost()
+    named = truth_peers.METHODS if others else {}
     shift_s = run.shifted_s - run.begun_s if len(job.parts) > 1 else None
     return {
         "job": number,
@@ -149,10 +181,18 @@ def tuned(seed: int, number: int) -> dict[str, Any]:
         "default_s": default_s,
         "default_j": default_j,
         "oracle_settings": [str(setting) for setting, _ in best],
+        "max_slowdown": job.max_slowdown,
+        "lockable": any(setting.sm_clock_mhz is not None for setting in job.settings()),
         "methods": {
             TUNER: [time_s, energy_j],
-            "oracle": [sum(cost[0] for _, cost in best), sum(cost[1] for _, cost in best)],
-            **others(job),
+            ORACLE: [sum(cost[0] for _, cost in best), sum(cost[1] for _, cost in best)],
+            "oracle, two knobs": [sum(cost[0] for _, cost in pair), sum(cost[1] for _, cost in pair)],
+            DEFAULT: [default_s, default_j],
+            **{name: list(truth_peers.privileged(job, name)) for name in named},
+        },
+        "in_loop": {
+            name: list(truth_peers.in_loop(seed, job, name))
+            for name in named if name not in truth_peers.FIXED
         },
         "shift_s": shift_s,
         "held": [_held(job, part, setting) for part, setting in zip(job.parts, watcher.held, strict=False)],
@@ -161,7 +201,7 @@ def tuned(seed: int, number: int) -> dict[str, Any]:
         "retunes_s": watcher.retunes_s,
         "states": watcher.states,
         "error": watcher.error,
-        "cpu_s": time.process_time() - begun_s,
+        "cpu_s": tuner_cpu_s,
     }
 
 
@@ -247,146 +287,40 @@ def false_retunes(retunes_s: Sequence[float], shift_s: float | None) -> int:
     return len(retunes_s) - right
 
 
-# other methods, from the tables
-
-
-def others(job: TrueJob) -> dict[str, list[float]]:
-    """Seconds and joules of the whole job with each other method."""
-    low_w, default_w, _ = job.card.power_limit_w
-    found = {DEFAULT: job.cost()}
-    for share in FIXED:
-        found[f"limit {share:.0%}".replace("%", " %")] = job.cost(
-            Setting(power_limit_w=max(low_w, float(round(share * default_w))))
-        )
-    for name, method in (("Zeus", zeus), ("Zeus, 5 %", zeus_within), ("GPOEO", gpoeo)):
-        bills = [Bill(job, part, f"{name} {number}") for number, part in enumerate(job.parts)]
-        for bill in bills:
-            method(bill)
-        found[name] = (sum(bill.time_s for bill in bills), sum(bill.energy_j for bill in bills))
-    return {name: list(cost) for name, cost in found.items()}
-
-
-class Bill:
-    """A part of a tuned job: iterations are consumed in order, at their true cost."""
-
-    def __init__(self, job: TrueJob, part: Part, salt: str) -> None:
-        self.job, self.part = job, part
-        self.time_s = self.energy_j = 0.0
-        self.done = 0
-        self._rng = random.Random(f"{job.seed} {job.number} {salt}")
-
-    @property
-    def ended(self) -> bool:
-        return self.done >= len(self.part)
-
-    def measure(self, setting: Setting, iterations: int, seconds: float) -> tuple[int, float, float] | None:
-        """Run at least so many iterations and seconds; returns iterations, s and J as measured. None where
-        the part ended before.
-        """
-        begin, count = self.done, max(1, iterations)
-        while True:
-            end = min(begin + count, len(self.part))
-            time_s, energy_j = self.part.cost(self.job.card, setting, begin, end)
-            if time_s >= seconds or end == len(self.part):
-                break
-            count = max(count + 1, math.ceil(count * min(8.0, 1.02 * seconds / time_s)))
-        self.done = end
-        self.time_s += time_s
-        self.energy_j += energy_j
-        if end - begin < iterations or time_s < seconds:
-            return None
-        return end - begin, time_s, energy_j * (1 + self._rng.gauss(0.0, ENERGY_ERROR))
-
-    def hold(self, setting: Setting) -> None:
-        """Run the rest at a setting."""
-        if not self.ended:
-            self.measure(setting, len(self.part) - self.done, 0.0)
-
-
-def zeus(bill: Bill) -> None:
-    """Zeus' power-limit optimizer with its cost (NSDI'23, equation 2; eta 0.5)."""
-    limits = _profiled_limits(bill)
-    most_w = bill.job.card.power_limit_w[2]
-
-    def cost(one: tuple[float, float]) -> float:
-        return ZEUS_ETA * one[1] + (1 - ZEUS_ETA) * most_w * one[0]
-
-    if limits:
-        bill.hold(min(limits, key=lambda setting: cost(limits[setting])))
-
-
-def zeus_within(bill: Bill) -> None:
-    """Zeus' power-limit optimizer with its largest allowed slowdown (`MaxSlowdownConstraint`)."""
-    limits = _profiled_limits(bill)
-    if limits:
-        fastest_s = next(iter(limits.values()))[0]
-        allowed = [each for each in limits if limits[each][0] <= (1 + bill.job.max_slowdown) * fastest_s]
-        bill.hold(min(allowed, key=lambda setting: limits[setting][1]))
-
-
-def _profiled_limits(bill: Bill) -> dict[Setting, tuple[float, float]]:
-    """Seconds and joules per iteration at each limit, highest first, as far as the part lasts."""
-    low_w, default_w, _ = bill.job.card.power_limit_w
-    found = {}
-    for watts in np.arange(default_w, low_w - 1e-9, -ZEUS_STEP_W):
-        setting = Setting(power_limit_w=float(watts))
-        measured = bill.measure(setting, 1, ZEUS_S)
-        if measured is None:
-            break
-        found[setting] = (measured[1] / measured[0], measured[2] / measured[0])
-    return found
-
-
-def gpoeo(bill: Bill) -> None:
-    """GPOEO's search over what the driver takes; at each trial's length."""
-    from workbench.search.clocks.base import Done
-    from workbench.search.clocks.make import make_search
-    from workbench.search.space import space_of
-
-    job = bill.job
-    settings = job.settings()
-    clocks = [setting for setting in settings if setting.sm_clock_mhz is not None]
-    space = space_of(
-        [Setting(), *(clocks or settings[1:])], Setting(), max_power_limit_w=job.card.power_limit_w[1]
-    )
-    search = make_search(
-        "gpoeo", space, None, job.max_slowdown, counter_update_s=job.refresh_s,
-    )
-    while not bill.ended:
-        trial = search.next()
-        if isinstance(trial, Done):
-            bill.hold(search.choice().setting)
-            return
-        measured = bill.measure(trial.setting, trial.iterations, trial.seconds)
-        if measured is not None:
-            search.tell(trial.setting, *measured, energy_uncertainty_j=1.96 * ENERGY_ERROR * measured[2])
-
-
 # figures
 
 
-def slowdown(row: dict[str, Any], method: str = TUNER) -> float:
-    return float(row["methods"][method][0] / row["default_s"] - 1.0)
+def slowdown(row: dict[str, Any], method: str = TUNER, form: str = "methods") -> float:
+    return float(row[form][method][0] / row["default_s"] - 1.0)
 
 
-def saved_j(row: dict[str, Any], method: str = TUNER) -> float:
-    return float(row["default_j"] - row["methods"][method][1])
+def saved_j(row: dict[str, Any], method: str = TUNER, form: str = "methods") -> float:
+    return float(row["default_j"] - row[form][method][1])
 
 
-def share_of_oracle(rows: Iterable[dict[str, Any]], method: str = TUNER) -> float | None:
-    """Energy saved over what the oracle saves, summed; None where nothing can be saved."""
+def share_of_oracle(
+    rows: Iterable[dict[str, Any]], method: str = TUNER, form: str = "methods", oracle: str = ORACLE
+) -> float | None:
+    """Energy saved over what an oracle saves, summed; None where nothing can be saved."""
     rows = list(rows)
-    possible_j = sum(saved_j(row, "oracle") for row in rows)
-    return sum(saved_j(row, method) for row in rows) / possible_j if possible_j > 0 else None
+    possible_j = sum(saved_j(row, oracle) for row in rows)
+    return sum(saved_j(row, method, form) for row in rows) / possible_j if possible_j > 0 else None
 
 
-def bound_kept(rows: Iterable[dict[str, Any]], method: str = TUNER) -> float | None:
-    """Share of the jobs within the slowdown limit; None of none."""
-    return _share([slowdown(row, method) <= MAX_SLOWDOWN + 1e-9 for row in rows])
+def bound_kept(
+    rows: Iterable[dict[str, Any]], method: str = TUNER, form: str = "methods"
+) -> float | None:
+    """Share of the jobs within their slowdown limit; None of none."""
+    return _share([slowdown(row, method, form) <= row["max_slowdown"] + 1e-9 for row in rows])
 
 
-def worse_by_1_percent(rows: Iterable[dict[str, Any]], method: str = TUNER) -> int:
-    return sum(saved_j(row, method) < -0.01 * row["default_j"] and slowdown(row, method) >= 0 for row in rows)
+def worse_by_1_percent(
+    rows: Iterable[dict[str, Any]], method: str = TUNER, form: str = "methods"
+) -> int:
+    return sum(
+        saved_j(row, method, form) < -0.01 * row["default_j"] and slowdown(row, method, form) >= 0
+        for row in rows
+    )
 
 
 def covered(row: dict[str, Any]) -> bool:
@@ -413,7 +347,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "failed": sum(bool(row["error"]) for row in rows),
         "bound_kept_marked": bound_kept(marked),
         "bound_kept_unmarked": bound_kept(unmarked),
-        "worst_slowdown_over_bound": max(slowdown(row) for row in rows) - MAX_SLOWDOWN,
+        "bound_kept_growing": bound_kept(row for row in rows if row["traits"]["cycles"]),
+        "worst_slowdown_over_bound": max(slowdown(row) - row["max_slowdown"] for row in rows),
         "saving_covered": _share([covered(row) for row in rows]),
         "saving_covered_reported": _share([covered(row) for row in reported]),
         "saving_reported": len(reported),
@@ -423,10 +358,12 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         ),
         "worse_by_1_percent": worse_by_1_percent(rows),
         "share_of_oracle_marked": share_of_oracle(marked),
-        "share_of_oracle_unmarked": share_of_oracle(row for row in unmarked if row["observable"]),
-        "share_of_oracle_unmarked_all": share_of_oracle(unmarked),
-        "unmarked_observable_jobs": sum(row["observable"] for row in unmarked),
+        "share_of_oracle_unmarked": share_of_oracle(unmarked),
+        "share_of_oracle_unmarked_measurable": share_of_oracle(row for row in unmarked if row["observable"]),
+        "share_of_two_knobs": share_of_oracle(rows, oracle="oracle, two knobs"),
+        "unmarked_measurable_jobs": sum(row["observable"] for row in unmarked),
         "refused": sum(bool(row.get("refused")) for row in rows),
+        "refused_lockable": sum(bool(row.get("refused")) and row["lockable"] for row in rows),
         "false_retunes_per_job": sum(row["false_retunes"] for row in rows) / len(rows),
         "saving": sum(saved_j(row) for row in rows) / sum(row["default_j"] for row in rows),
         "oracle_saving": sum(saved_j(row, "oracle") for row in rows) / sum(row["default_j"] for row in rows),
@@ -434,18 +371,20 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def methods(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Every method on the same jobs."""
+def methods(rows: Sequence[dict[str, Any]], form: str) -> dict[str, dict[str, Any]]:
+    """Every method on the same jobs: from the tables with privileges ("methods"), or "in_loop"."""
+    told = {True: [row for row in rows if row["told"]], False: [row for row in rows if not row["told"]]}
     return {
         name: {
-            "share_of_possible_saving": share_of_oracle(rows, name),
-            "bound_kept": bound_kept(rows, name),
-            "mean_slowdown": sum(slowdown(row, name) for row in rows) / len(rows),
-            "worst_slowdown": max(slowdown(row, name) for row in rows),
-            "worst_saving": round(min(saved_j(row, name) / row["default_j"] for row in rows), 6),
-            "worse_by_1_percent": worse_by_1_percent(rows, name),
+            "share_with_steps": share_of_oracle(told[True], name, form),
+            "share_without": share_of_oracle(told[False], name, form),
+            "kept_with_steps": bound_kept(told[True], name, form),
+            "kept_without": bound_kept(told[False], name, form),
+            "worst_slowdown": max(slowdown(row, name, form) for row in rows),
+            "worst_saving": round(min(saved_j(row, name, form) / row["default_j"] for row in rows), 6),
+            "worse_by_1_percent": worse_by_1_percent(rows, name, form),
         }
-        for name in rows[0]["methods"]
+        for name in rows[0][form]
     }
 
 
@@ -458,7 +397,10 @@ def groups(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     traits: dict[str, Callable[[dict[str, Any]], bool]] = {
         "marked": lambda row: row["told"],
         "unmarked": lambda row: not row["told"],
-        "unmarked, observable": lambda row: not row["told"] and row["observable"],
+        "unmarked, measurable": lambda row: not row["told"] and row["observable"],
+        "measurable": lambda row: row["observable"],
+        "not measurable": lambda row: not row["observable"],
+        "growing cycles": lambda row: row["traits"]["cycles"] > 0,
         "shift": lambda row: row["shift_s"] is not None,
         "no shift": lambda row: row["shift_s"] is None,
         "drift": lambda row: row["traits"]["drift"] > 0,
@@ -486,25 +428,28 @@ def _median(values: Sequence[float]) -> float | None:
 # command
 
 
-def report(result: dict[str, Any]) -> str:
-    """The summary, the methods and the groups as tables."""
+def report(name: str, result: dict[str, Any]) -> str:
+    """The summary, the methods and the groups of a row as tables."""
     columns = (
         "jobs", "bound_kept_marked", "bound_kept_unmarked", "worst_slowdown_over_bound", "saving_covered",
         "saving_reported", "saving_covered_reported", "worse_by_1_percent", "share_of_oracle_marked",
         "share_of_oracle_unmarked", "false_retunes_per_job", "refused",
     )
-    of_methods = next(iter(result["methods"].values()))
-    return "\n\n".join([
-        table(["", ""], [[name.replace("_", " "), value] for name, value in result["summary"].items()]),
-        table(
-            ["method", *(name.replace("_", " ") for name in of_methods)],
-            [[name, *each.values()] for name, each in result["methods"].items()],
-        ),
-        table(
-            ["jobs with", *(name.replace("_", " ") for name in columns)],
-            [[name, *(each[column] for column in columns)] for name, each in result["groups"].items()],
-        ),
-    ])
+    forms = {"methods": "from the tables, privileged", "in_loop": "in the loop"}
+    tables = [
+        table(["", name], [[name.replace("_", " "), value] for name, value in result["summary"].items()])
+    ]
+    for form, found in result["methods"].items():
+        names = next(iter(found.values()))
+        tables.append(table(
+            [f"method, {forms[form]}", *(each.replace("_", " ") for each in names)],
+            [[each, *values.values()] for each, values in found.items()],
+        ))
+    tables.append(table(
+        ["jobs with", *(each.replace("_", " ") for each in columns)],
+        [[kind, *(each[column] for column in columns)] for kind, each in result["groups"].items()],
+    ))
+    return "\n\n".join(tables)
 
 
 def details(row: dict[str, Any]) -> str:
@@ -522,30 +467,38 @@ def details(row: dict[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure and job to this file")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_JOBS} jobs")
-    parser.add_argument(
-        "--seed", type=int, default=SEED,
-        help="of the jobs; below 1000 for development (default: %(default)s)",
-    )
-    parser.add_argument("--jobs", type=int, help=f"how many (default: {JOBS})")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_JOBS} jobs of the tuner alone")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, help="(default: all, one after the other)")
+    parser.add_argument("--seed", type=int, help="of the jobs (default: that of a published run)")
+    parser.add_argument("--jobs", type=int, help=f"of each row (default: {JOBS} of the first, 42 of others)")
     parser.add_argument(
         "--processes", type=int, default=2, help="jobs at the same time (default: %(default)s)"
     )
     parser.add_argument("--only", type=int, metavar="JOB", help="run one job and print all about it")
     options = parser.parse_args(argv)
+    if options.jobs is not None and options.jobs < 1:
+        parser.error(f"--jobs {options.jobs}: give 1 or more")
+    seed = options.seed if options.seed is not None else published_seed()
+    names = options.rows or (["main"] if options.quick or options.only is not None else list(ROWS))
     if options.only is not None:
         with _quiet():
             _at_home()
-            row = tuned(options.seed, options.only)
-        print(details(row))
-        finish(row, options.json)
+            known = tuned(seed, options.only, ROWS[names[0]], False)
+        print(details(known))
+        finish(known, options.json)
         return
-    count = options.jobs if options.jobs is not None else QUICK_JOBS if options.quick else JOBS
-    if count < 1:
-        parser.error(f"--jobs {count}: give 1 or more")
-    result = truth(options.seed, count, processes=options.processes)
-    print(report(result))
-    finish(result, options.json)
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    print(f"seed {seed}, commit {commit or 'unknown'}")
+    result: dict[str, Any] = {"seed": seed, "commit": commit, "summary": {}, "rows": {}}
+    for name in names:
+        row = ROWS[name]
+        jobs = options.jobs or (QUICK_JOBS if options.quick else row.jobs)
+        found = truth(seed, row, jobs, processes=options.processes, others=False if options.quick else None)
+        print(report(name, found))
+        result["rows"][name] = found
+        result["summary"] |= found["summary"] if name == "main" else {name: found["summary"]}
+        finish(result, options.json)
 
 
 if __name__ == "__main__":
