@@ -1,4 +1,4 @@
-"""Iterations of a running job: from marks or a counter, from the power trace, or none, then a rate."""
+"""Iterations of a running job: from marks, a counter, or the power trace."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..device.protocol import Device
-from ..errors import NotSupported, UsageError
-from ..experiments import iteration_sources
-from ..experiments.iteration_sources import Counter, IterationSource, MarkSource, Rate, Trace, busy_and_clock
+from ..experiments.iteration_sources import Counter, IterationSource, MarkSource, Trace
 from ..measurement.follow import Following
 from ..measurement.recorder import Recorder
 from ..periods.fold import SLOWEST
@@ -50,30 +48,6 @@ class DetectedIterations:
     from_s: float
     text: str
 
-    @property
-    def iterations(self) -> int:
-        """Whole ones that a baseline takes."""
-        if self.source.name == "rate":
-            return round(0.25 * LONGEST_BASELINE_S / iteration_sources.UNIT_S)
-        # Every ratio is to the baseline, so its error is in all that follows; six minutes of waiting are
-        # worth no half per cent.
-        wanted = math.ceil((self.variation / PRECISION) ** 2)
-        longest = max(8, int(LONGEST_BASELINE_S / self.iteration_s))
-        return max(4, min(wanted, longest, 20))
-
-    @property
-    def least_s(self) -> float:
-        trace_s = STEADY_ITERATIONS * self.iteration_s if self.source.name == "power" else 0.0
-        return max(LEAST_BASELINE_S, trace_s)
-
-
-def untrusted(seconds: float, why: str) -> UsageError:
-    """Error that ends tuning at the default setting: a period from the power readings may be an alias."""
-    return UsageError(
-        f"a period of {seconds:.3g} s in the power readings cannot be trusted: {why}. The default setting "
-        "stays. Call workbench.step() once per iteration in the training loop, and tune again"
-    )
-
 
 class IterationDetector:
     """Detects the iterations of the job on some GPUs.
@@ -91,13 +65,14 @@ class IterationDetector:
     ) -> None:
         self._recorder, self._devices, self.from_s = recorder, tuple(devices), from_s
         self._marks, self._counter = marks, counter
+        self.trace_s = from_s
         self._following: Following | None = None
         self._uuid = devices[0].uuid
-        self.only_rate = False
+        self.given_up = ""  # why no period of the power trace will do
         self.text = "none was reported yet"
 
-    def observe(self, now_s: float) -> DetectedIterations | None:
-        """The iterations, once they are known."""
+    def observe(self, now_s: float, *, trace: bool = True) -> DetectedIterations | None:
+        """The iterations, once they are known; by the power trace only where `trace`."""
         if self._counter is not None and not self._counter.failed:
             times, values = self._counter.observed
             return self._from_counter(times, values, self._counter, now_s)
@@ -107,9 +82,7 @@ class IterationDetector:
             usual_s = float(np.median(np.diff(moments))) if len(moments) > 2 else moments[-1] - self.from_s
             if found is not None or now_s - moments[-1] < max(10.0, 6.0 * usual_s):
                 return found
-        if self.only_rate:
-            return self._rate(now_s)
-        return self._followed(now_s)
+        return self._followed(now_s) if trace and not self.given_up else None
 
     def _from_counter(
         self, times: np.ndarray, values: np.ndarray, source: IterationSource, now_s: float
@@ -143,7 +116,7 @@ class IterationDetector:
     def _followed(self, now_s: float) -> DetectedIterations | None:
         if self._following is None:
             self._uuid = max(self._devices, key=lambda device: self._mean_w(device.uuid, now_s)).uuid
-            self._following = Following(self._recorder, self._uuid, self.from_s)
+            self._following = Following(self._recorder, self._uuid, self.trace_s)
         tracker = self._following.update()
         self.text = tracker.text
         level = main(tracker.periods)
@@ -151,17 +124,29 @@ class IterationDetector:
             refresh_s = self._refresh_s(now_s)
             # At a lower clock the alias of a faster iteration moves three times as far as the iteration.
             if level.period_s < SLOWEST * refresh_s:
-                if now_s - self.from_s < HOPELESS_S:
+                if now_s - self.trace_s < HOPELESS_S:
                     return None  # the job may still report its steps, or show something longer
-                raise untrusted(level.period_s, f"the sensor refreshes only every {refresh_s:.2g} s")
+                self._give_up(f"a period of {level.period_s:.3g} s cannot be trusted: the sensor refreshes only "
+                              f"every {refresh_s:.2g} s")
+                return None
             # A sure period stretches with the iterations in it, whatever its role.
             lead = f"one {level.name} takes" if tracker.periods.sure else "a period of"
-            return self._traced(level.period_s, max(tracker.since_s, self.from_s), now_s,
+            return self._traced(level.period_s, max(tracker.since_s, self.trace_s), now_s,
                                 f"{lead} {level.period_s:.4g} s (seen in the power trace)")
         wanted_s = 2 * STEADY_ITERATIONS * level.period_s if level is not None else 0.0
-        if tracker.state == "none" or now_s - self.from_s > max(HOPELESS_S, wanted_s):
-            return self._rate(now_s, tracker.periods.reason)
+        if tracker.state == "none" or now_s - self.trace_s > max(HOPELESS_S, wanted_s):
+            self._give_up(f"no visible iterations ({tracker.periods.reason or 'nothing repeats'})")
         return None
+
+    def restart(self, from_s: float) -> None:
+        """The power trace begins here: what came before was at another setting."""
+        self.end()
+        self.trace_s = from_s
+
+    def _give_up(self, why: str) -> None:
+        self.given_up = (f"{why}: the clocks alone keep the limit. Call workbench.step() once per iteration for a "
+                         "measured slowdown and a larger saving")
+        self.end()
 
     def _refresh_s(self, now_s: float) -> float:
         """Time (s) between two refreshes of the power reading or of the energy counter, the slower one."""
@@ -173,31 +158,6 @@ class IterationDetector:
         source = Trace(self._recorder, self._uuid, seconds)
         source.learn(from_s, now_s, seconds)
         return DetectedIterations(source, seconds, source.variation, from_s, text)
-
-    def _rate(self, now_s: float, why: str = "") -> DetectedIterations | None:
-        """Where nothing repeats: how busy the GPU is and how fast its clock runs."""
-        from_s, least_s = max(self.from_s, now_s - 30.0), 0.5 * LONGEST_BASELINE_S
-        if now_s - from_s < least_s:
-            self.text = "no visible iterations; using the rate instead"
-            return None
-        rows = self._recorder.rows(self._uuid, from_s, now_s)
-        busy, clock_mhz = busy_and_clock(rows)
-        memory = rows["mem_clock_mhz"][np.isfinite(rows["mem_clock_mhz"])]
-        if not (busy > 0 and clock_mhz > 0):
-            what = "utilisation" if not busy > 0 else "SM clock"
-            raise NotSupported(
-                f"the job has no visible iterations ({why or 'nothing repeats'}), and the GPU does not "
-                f"report its {what}, which a rate needs. Call workbench.step() once per iteration, or give a "
-                f"counter"
-            )
-        source = Rate(
-            self._recorder, self._uuid, busy, clock_mhz, float(np.median(memory)) if len(memory) else math.nan
-        )
-        text = (
-            f"no visible iterations ({why or 'nothing repeats'}): the slowdown is estimated from clocks and "
-            f"utilisation, and is probably overstated. Call workbench.step() for exact values"
-        )
-        return DetectedIterations(source, iteration_sources.UNIT_S, 0.01, now_s - least_s, text)
 
     def _mean_w(self, uuid: str, now_s: float) -> float:
         power_w = self._recorder.rows(uuid, now_s - 2.0, now_s)["power_w"]

@@ -7,8 +7,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from ..device.lease import Lease
 from ..device.protocol import Device
 from ..errors import (
@@ -21,19 +19,17 @@ from ..errors import (
     UsageError,
     WorkbenchError,
 )
-from ..experiments.iteration_sources import busy_and_clock
-from ..experiments.probe import Reading
 from ..measurement.meter import Meter
 from ..measurement.recorder import Recorder
 from ..records import Limits, Setting
-from ..search.clocks import model_guided  # noqa: F401 (loaded here, not while a cell is measured)
+from ..search.clocks import descent  # noqa: F401 (loaded here, not while a cell is measured)
 from ..search.space import space_from
 from .arrival import PARAMS as ARRIVAL_PARAMS
 from .arrival import Arrival
 from .options import TuningRequest
-from .params import PARAMS
 from .record import TuningRecord
 
+MOST_LIMITS = 100  # power limits to choose from: 2 or 3 W apart, about what drivers keep to
 _taken: list[TunedGpus] = []
 
 
@@ -94,7 +90,7 @@ class TunedGpus:
         """Hold the GPUs and find what may be set on all of them."""
         found, refused = self._lease.found, self._refused_knobs()
         sm, limit = (knob not in refused for knob in ("sm_clock_mhz", "power_limit_w"))
-        memory = "mem_clock_mhz" not in refused and self._can("lock_mem_clock")
+        memory = self._request.over == "memory" and "mem_clock_mhz" not in refused and self._can("lock_mem_clock")
         clocks = self.devices[0].limits.sm_clocks_mhz if sm and self._can("lock_sm_clock") else {}
         limits = Limits(sm_clocks_mhz=clocks)
         low_w = max((each.limits.min_power_limit_w or 0.0 for each in self.devices), default=0.0)
@@ -104,8 +100,8 @@ class TunedGpus:
         step_w = None
         if limit and self._can("set_power_limit") and tops and low_w:
             limits = Limits(low_w, min(tops), min(tops), clocks)
-            step_w = max(1.0, math.ceil((min(tops) - low_w) / PARAMS.most_limits))
-        over: Any = self._request.over
+            step_w = max(1.0, math.ceil((min(tops) - low_w) / MOST_LIMITS))
+        over: Any = "both" if self._request.over == "memory" else self._request.over
         reasons = list(dict.fromkeys(refused.values()))
         try:
             self.space = space_from(limits, over, can_lock_memory=memory, step_w=step_w)
@@ -129,7 +125,7 @@ class TunedGpus:
             return refused
         highest = Setting(sm_clock_mhz=max(self.devices[0].limits.sm_clocks_mhz[mem], default=None))
         tests = {"sm_clock_mhz": highest}
-        if self._can("lock_mem_clock"):
+        if self._request.over == "memory" and self._can("lock_mem_clock"):
             tests["mem_clock_mhz"] = Setting(mem_clock_mhz=mem)
         for knob, setting in tests.items():
             try:
@@ -185,9 +181,7 @@ class TunedGpus:
             raise
         finally:
             if reached != self.current:
-                found = self._log.found
-                iteration_s = found.iteration_s if found is not None else 0.0
-                self._arrival.begin(self.current, reached, self.devices[0].clock(), iteration_s)
+                self._arrival.begin(self.current, reached, self.devices[0].clock(), self._log.iteration_s)
             self.current = reached
 
     def reduce(self, clocks_mhz: dict[str, int]) -> None:
@@ -223,14 +217,14 @@ class TunedGpus:
     def settled_s(self, now_s: float) -> float | None:
         """When the last setting was active, in the readings of power too; None where it is not yet."""
         arrived_s = self._arrival.at_s(now_s)
-        return None if arrived_s is None or self._due is not None else arrived_s + self._shows_s
+        return None if arrived_s is None or self._due is not None else arrived_s + self.shows_s
 
     def settled_by_s(self, now_s: float) -> float:
         """The same, or by when it is."""
-        return self._arrival.by_s(now_s) + self._shows_s
+        return self._arrival.by_s(now_s) + self.shows_s
 
     @property
-    def _shows_s(self) -> float:
+    def shows_s(self) -> float:
         """From the arrival of a setting until readings of power are of it alone."""
         window_s = max(device.power_window_s for device in self.devices)
         return ARRIVAL_PARAMS.margin_s + min(window_s, 1.0)
@@ -241,21 +235,6 @@ class TunedGpus:
         """Raises UsageError where another program has set the limit."""
         if change := self._lease.changed_externally():
             raise UsageError(f"{change}; tuning has ended")
-
-    def wait_share(self, reading: Reading) -> float | None:
-        """Of a reading, in which they waited, 0..1; None where they do not report."""
-        busy = [
-            busy_and_clock(self.recorder.rows(device.uuid, reading.start_s, reading.end_s))[0]
-            for device in self.devices
-        ]
-        known = [each for each in busy if math.isfinite(each)]
-        return min(max(1.0 - float(np.mean(known)), 0.0), 1.0) if known else None
-
-    def clocks_mhz(self, reading: Reading) -> tuple[float, float]:
-        """Mean SM and memory clocks (MHz) while busy in a reading, of the first of them; NaN: unknown."""
-        rows = self.recorder.rows(self.devices[0].uuid, reading.start_s, reading.end_s)
-        memory = rows["mem_clock_mhz"][np.isfinite(rows["mem_clock_mhz"])]
-        return busy_and_clock(rows)[1], float(memory.mean()) if len(memory) else math.nan
 
     @property
     def update_s(self) -> float:

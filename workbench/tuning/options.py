@@ -10,6 +10,8 @@ from typing import Any
 from ..errors import UsageError
 from ..search.objective import KNOWN, OBJECTIVES, Objective, check_objective, check_slowdown
 
+SEARCHES = ("model-guided", "gpoeo")
+
 
 def objective_name(value: str | float | Objective) -> str:
     """Its name in `OBJECTIVES`, or its own."""
@@ -33,14 +35,12 @@ def check_options(
     """Raises UsageError with what there is to choose from.
 
     Args:
-        over: "power", "clocks" or "both".
+        over: "power", "clocks", "both" or "memory".
         search: Name of a search.
         model: A model, its path, None or False.
         progress: A function that counts iterations; None for none.
     """
-    from ..search.clocks.make import NAMES
-
-    for what, value, known in (("over", over, ("power", "clocks", "both")), ("search", search, NAMES)):
+    for what, value, known in (("over", over, ("power", "clocks", "both", "memory")), ("search", search, SEARCHES)):
         if value not in known:
             raise UsageError(f"{what}={value!r} is not known; choose {', '.join(known)}")
     if not (model is None or model is False or isinstance(model, (str, Path)) or hasattr(model, "predict")):

@@ -1,67 +1,26 @@
-"""The record of a tuning: events, trials, counted and saved energy, and its result."""
+"""The record of a tuning: events, blocks, counted and saved energy, and its result."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ..experiments.iteration_sources import IterationSource, MarkSource
-from ..experiments.probe import Probe
-from ..measurement.meter import Meter
+from ..experiments.iteration_sources import MarkSource
 from ..records import Setting
-from .accounts import Counted, SavingsAccount, SavingsAccounts, SavingsLedger, Stretch
+from ..search.clocks.descent import Plan
 from .detect_iterations import DetectedIterations
+from .ledger import Ledger
 from .results import PROBES, TuningResult
 
+if TYPE_CHECKING:
+    from .blocks import BlockMeter
+    from .tuned_job import TunedJob
 
-class ProbeTable:
-    """Rows of `results.PROBES`.
-
-    Attributes:
-        frame: All of them.
-        made: How many have measured something.
-        failed: Settings whose probes have failed since one went well.
-    """
-
-    def __init__(self) -> None:
-        self.frame, self.made = pl.DataFrame(schema=PROBES), 0
-        self.failed: list[Setting] = []
-
-    def add(
-        self, probe: Probe, named: Setting, outcome: str, reason: str, *, at_s: float, cost_s: float,
-        account: SavingsAccount | None,
-    ) -> None:
-        """A probe that is over.
-
-        Args:
-            named: Its setting, as the search calls it.
-            account: Whose baseline the ratios are to; None where it is this probe.
-        """
-        reading = probe.reading
-        row: dict[str, Any] = {
-            **asdict(named), "kind": probe.kind, "outcome": outcome, "reason": reason, "at_s": at_s,
-            "cost_s": cost_s, "iterations": 0,
-        }
-        if reading is not None:
-            time_s, energy_j = reading.iteration_s, reading.iteration_j
-            if account is not None:
-                time_s, _, energy_j = account.baseline()
-            row |= {
-                "iterations": reading.iterations, "time_s": reading.time_s, "energy_j": reading.energy_j,
-                "energy_uncertainty_j": reading.energy_uncertainty_j,
-                "time_sd": reading.sd_s / reading.iteration_s, "energy_sd": reading.energy_sd,
-                "cost_j": reading.power_w * cost_s, "time_ratio": reading.iteration_s / time_s,
-                "energy_ratio": reading.iteration_j / energy_j,
-            }
-        if outcome == "failed":
-            self.failed.append(probe.setting)
-        else:
-            self.made += 1
-            self.failed.clear()
-        self.frame = pl.concat([self.frame, pl.DataFrame([row], schema=PROBES)])
+KINDS = {"trial": "probe", "default": "re-check"}  # of a block, in the table of trials
 
 
 class TuningRecord:
@@ -72,8 +31,8 @@ class TuningRecord:
         events: (seconds since the tuner began, text), newest last.
         notes: Remarks for the result.
         found: The iterations that were found last.
-        suspects: Stretches at the held setting that are not on the account yet.
-        held: The setting that was held last.
+        trials: Rows of `results.PROBES`; `made` of them have measured something.
+        held: The setting that was held last, and `reason` why.
         not_restored: Sentences about settings that could not be restored.
     """
 
@@ -82,11 +41,10 @@ class TuningRecord:
         self.text = "waiting for the GPU to work"
         self.events: list[tuple[float, str]] = []
         self.notes: list[str] = []
-        self.accounts, self.ledger = SavingsAccounts(), SavingsLedger()
-        self.suspects: list[Stretch] = []
-        self.probes = ProbeTable()
+        self.ledger = Ledger()
+        self.trials, self.made = pl.DataFrame(schema=PROBES), 0
         self.found: DetectedIterations | None = None
-        self.model = ""
+        self.model = self.reason = ""
         self.held: Setting | None = None
         self.held_since_s: float | None = None
         self.settled_s: float | None = None
@@ -102,6 +60,11 @@ class TuningRecord:
         except Exception:  # a simulated machine that was taken away
             return self.events[-1][0] if self.events else 0.0
 
+    @property
+    def iteration_s(self) -> float:
+        """Length of an iteration as it was found; 0 while none was."""
+        return self.found.iteration_s if self.found is not None else 0.0
+
     def note(self, text: str) -> None:
         """Add an event."""
         self.events.append((self.elapsed_s, text))
@@ -112,84 +75,78 @@ class TuningRecord:
         if text not in self.notes:
             self.notes.append(text)
 
-    def probed(self, probe: Probe, named: Setting, outcome: str, reason: str) -> None:
-        """Add a probe that is over; `named` is its setting as the search calls it.
+    def open(self, job: TunedJob, at_s: float) -> None:
+        """Other work begins."""
+        self.ledger.open(job.method, at_s)
 
-        Args:
-            probe: That is over.
-            named: Its setting as the search calls it.
-            outcome: "measured" or "failed".
-            reason: Why it failed, or was made.
-        """
-        accounts = self.accounts.accounts
-        self.probes.add(
-            probe, named, outcome, reason, at_s=probe.since_s - self.begun_s,
-            cost_s=self.clock() - probe.since_s,
-            account=accounts[-1] if accounts and probe.kind != "baseline" else None,
-        )
-
-    def settle(self, named: Setting, now_s: float) -> None:
-        """A setting is held from now on."""
-        if named != self.held:
-            self.held, self.held_since_s = named, now_s - self.begun_s
+    def planned(self, job: TunedJob, plan: Plan, now_s: float) -> None:
+        """A block begins."""
+        name, setting = job.name(plan.row), job.method.rungs.settings[plan.row]
+        if plan.kind in ("trial", "default"):
+            self.text = f"measuring {name}: {plan.why}"
+            return
+        self.text = self.reason = job.method.sentence(plan.row)
+        if setting != self.held:
+            self.note(f"held: {self.reason}")
+            self.held, self.held_since_s = setting, now_s - self.begun_s
         if self.settled_s is None:
             self.settled_s, self.settled_iterations = self.held_since_s, round(self.iterations)
 
-    # what was counted
-
-    def count(self, meter: Meter, source: IterationSource, now_s: float) -> list[Counted]:
-        """Count stretches whose energy is known by now; returns those at the held setting, which go on the
-        account once they prove to be of the same job (`believe`).
-        """
-        counted = self.ledger.count(meter, source, now_s)
-        held = [each for each in counted if each.stretch.kind == "held"]
-        for each in counted:
-            if each.stretch.kind != "held":
-                self.accounts.add(each.stretch)
-        self.suspects += [each.stretch for each in held]
-        return held
-
-    def believe(self) -> None:
-        """Put the stretches at the held setting on the account: they are of the same job."""
-        for stretch in self.suspects:
-            self.accounts.add(stretch)
-        self.suspects = []
-
-    def count_all(self, meter: Meter, source: IterationSource) -> None:
-        """Put everything that waits on the account, as well as it is known."""
-        self.believe()
-        for each in self.ledger.count_all(meter, source):
-            self.accounts.add(each.stretch)
-
-    def end_workload(self) -> None:
-        """The job has changed: what the stretches since the change have saved is not known."""
-        self.ledger.drop()
-        self.suspects = []
+    def probed(self, job: TunedJob, meter: BlockMeter, now_s: float) -> None:
+        """A block is over; a trial, or one at the default setting, goes into the table."""
+        plan, block, method = meter.plan, meter.block, job.method
+        if plan.kind not in KINDS:
+            return
+        first = plan.kind == "default" and not (self.trials["kind"] == "baseline").any()
+        row: dict[str, Any] = {
+            **asdict(method.rungs.settings[plan.row]), "kind": "baseline" if first else KINDS[plan.kind],
+            "outcome": "failed" if block is None else "kept", "reason": meter.failed or plan.why,
+            "at_s": meter.asked_s - self.begun_s, "cost_s": now_s - meter.asked_s, "iterations": 0,
+        }
+        if block is not None and block.count:
+            self.made += 1
+            unit_s, unit_j = method.default
+            variance = method.time_variance(block)
+            row |= {
+                "iterations": round(block.count), "time_s": block.time_s, "energy_j": block.energy_j,
+                "energy_uncertainty_j": 1.96 * block.energy_sd_j,
+                "time_sd": math.sqrt(variance),
+                "energy_sd": math.sqrt(variance + (block.energy_sd_j / block.energy_j) ** 2),
+                "cost_j": block.energy_j / block.time_s * row["cost_s"],
+                "time_ratio": block.time_s / block.count / unit_s,
+                "energy_ratio": block.energy_j / block.count / unit_j,
+            }
+            if plan.kind == "trial":
+                slower, less = 100 * (row["time_ratio"] - 1), 100 * (1 - row["energy_ratio"])
+                self.note(f"{job.name(plan.row)}: {slower:.1f} ± {196 * row['time_sd']:.1f} % slower, "
+                          f"{less:.1f} ± {196 * row['energy_sd']:.1f} % less energy")
+        self.trials = pl.concat([self.trials, pl.DataFrame([row], schema=PROBES)])
 
     @property
     def iterations(self) -> float:
         """Counted since the tuner began."""
         if self.found is not None and isinstance(self.found.source, MarkSource):
             return float(self.found.source.total)
-        suspects = sum(stretch.iterations for stretch in self.suspects)
-        return self.accounts.iterations + self.ledger.waiting + suspects
+        return self.ledger.iterations
 
     # what is reported
 
     @property
     def source(self) -> str:
-        """Where iterations come from; empty while none were found."""
-        return self.found.source.name if self.found is not None else ""
+        """Where iterations come from; "clocks" where the clocks alone keep the limit, empty before."""
+        if self.found is not None:
+            return self.found.source.name
+        return "clocks" if self.settled_s is not None else ""
 
     def result(self, state: str, refused: str, simulated: bool) -> TuningResult:
         """Result as if the tuning had ended now, in this state."""
-        reason, book = refused, self.accounts
+        reason = refused
         if not reason and self.settled_s is None:
             when = {"wait": "the GPU was busy for less than 2 s", "detect": "no iteration was known yet"}
             reason = (f"the run was too short ({self.elapsed_s:.3g} s): "
-                      f"{when.get(state, 'no setting was found')}. Tuning takes about 25 s and 60 iterations")
+                      f"{when.get(state, 'no setting was found')}. Tuning takes about 10 s and 20 iterations")
         return TuningResult(
-            state, self.held, book.saved(), self.settled_s, self.settled_iterations, self.source,
-            self.probes.made, book.spent_s, book.spent_j, self.retuned, self.elapsed_s, reason,
+            state, self.held, self.ledger.saved(), self.settled_s, self.settled_iterations, self.source,
+            self.made, *self.ledger.spent, self.retuned, self.elapsed_s, reason,
             tuple(self.not_restored), tuple(self.events), tuple(self.notes), simulated, self.held_since_s,
         )

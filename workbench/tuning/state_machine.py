@@ -1,6 +1,6 @@
 """The tuner of a running job, one short step at a time.
 
-    wait -> detect -> baseline -> search -> hold -> watch -> re-tune -> detect ...
+    wait -> detect (clocks under load) -> baseline, search and hold, as the method decides
     done       it was stopped, or its job has ended
     refused    it cannot be done here; the reason is reported, and the GPU is as it was
 
@@ -12,6 +12,7 @@ The `Tuner` owns the lock, the commands and the present phase (`phases`).
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,21 +28,14 @@ from .options import (
     objective_name,
     objective_text,
 )
-from .params import PARAMS
-from .phases import (
-    Finished,
-    Holding,
-    Interrupted,
-    JobPhase,
-    Retuning,
-    Searching,
-    TunerPhase,
-    Waiting,
-    Watching,
-)
+from .phases import Finished, Interrupted, TunerPhase, Waiting
 from .record import TuningRecord
 from .results import TuningResult, TuningView
 from .tuned_job import TunedJob
+
+PACE_S = 0.1  # between two calls of `advance`
+LONGEST_PAUSE_S = 10.0  # without work: a checkpoint takes less, and belongs to the job
+BUSY_REFUSALS = 20  # of the driver in a row that may pass
 
 _running: list[Tuner] = []
 _latest: Tuner | None = None
@@ -137,34 +131,31 @@ class Tuner:
     def _observe(self) -> TuningView:
         work, job, request, log = self.phase.work, self.phase.job, self.request, self.log
         devices = work.gpus.devices if work is not None else self._meter.devices
-        book = log.accounts
         known: dict[str, Any] = {}
         if work is not None:
-            space, current = work.gpus.space, work.gpus.current
-            known |= {"reference": space.reference, "current": current}
+            known |= {"reference": work.gpus.space.reference, "current": work.gpus.current}
         if devices:
             device = devices[0]
             known |= {"gpu": device.name, "uuid": device.uuid, "index": device.index,
                       "simulated": bool(device.simulated)}
-        if job is not None:
-            belief, held = job.belief, log.held
-            if not isinstance(self.phase, (Watching, Interrupted, Finished)):
-                held = job.choice.setting
-            choice = belief.about(held) if held is not None and held in belief.space.settings else None
-            known |= {"choice": choice, "current": belief.named(job.gpus.current),
-                      "belief": belief.frame if belief.search.measured_rows else None}
-        if book.accounts:
-            period_s, sd, _ = book.accounts[-1].baseline()
-            known |= {"period_s": period_s, "period_uncertainty_s": 1.96 * sd * period_s}
+        if job is not None and job.method.blocks:
+            method = job.method
+            row = job.pinned if job.pinned is not None else method.held()
+            known |= {"choice": method.about(row), "current": method.rungs.settings[job.row],
+                      "belief": method.frame()}
+            if method.counted:
+                sd = math.sqrt(method.effects()[0].level_var)
+                known |= {"period_s": method.default[0], "period_uncertainty_s": 1.96 * sd * method.default[0]}
         elif log.found is not None:
             known["period_s"] = log.found.iteration_s
+        spent_s, spent_j = log.ledger.spent
         return TuningView(
             state=self.state, text=self.text, paused=request.paused, label=request.label,
             over=request.over, objective=objective_name(request.objective),
-            max_slowdown=request.max_slowdown, refused=self.refused, saved=book.saved(),
-            trials=log.probes.frame, period_source=log.source,
+            max_slowdown=request.max_slowdown, refused=self.refused, saved=log.ledger.saved(),
+            trials=log.trials, period_source=log.source,
             elapsed_s=log.elapsed_s if self._result is None else self._result.elapsed_s,
-            iterations=round(log.iterations), spent_s=book.spent_s, spent_j=book.spent_j,
+            iterations=round(log.iterations), spent_s=spent_s, spent_j=spent_j,
             settled_s=log.settled_s, settled_iterations=log.settled_iterations,
             held_since_s=log.held_since_s, events=tuple(log.events),
             model=log.model, **known,
@@ -175,8 +166,8 @@ class Tuner:
     @property
     def pace_s(self) -> float:
         """How often `advance` wants to be called, on the device's clock."""
-        quiet = isinstance(self.phase, (Waiting, Watching, Interrupted, Finished))
-        return (2.0 if quiet else 1.0) * PARAMS.pace_s
+        quiet = isinstance(self.phase, (Waiting, Interrupted, Finished)) or self.state == "hold"
+        return (2.0 if quiet else 1.0) * PACE_S
 
     def advance(self) -> str:
         """Do the next short thing; returns the state. Never raises."""
@@ -191,7 +182,7 @@ class Tuner:
                 self._refusals = 0
             except Transient as error:
                 self._refusals += 1
-                if self._refusals > PARAMS.busy_refusals:
+                if self._refusals > BUSY_REFUSALS:
                     self.refuse(str(error))
             except WorkbenchError as error:
                 self.refuse(str(error))
@@ -205,10 +196,11 @@ class Tuner:
             work.gpus.settle()
             if isinstance(phase, Interrupted):
                 return phase.step(now_s)
-            if work.company.observe(now_s) or (phase.stops_idle and work.idle(now_s)):
+            idle_s = work.idle_s(now_s) if phase.stops_idle else 0.0
+            if idle_s > LONGEST_PAUSE_S:
+                phase.cut(now_s - idle_s)
+            if work.company.observe(now_s) or idle_s > LONGEST_PAUSE_S:
                 return Interrupted(phase.leave(), work).step(now_s)
-        if isinstance(phase, JobPhase):
-            phase = phase.observe(now_s)
         return phase.step(now_s)
 
     # the end
@@ -242,13 +234,17 @@ class Tuner:
 
     def _keep(self) -> None:
         """What was measured, for the next run of this job; the training does not suffer where that fails."""
-        work, found = self.phase.work, self.log.found
-        if work is None or self._result is not None or found is None or found.source.name == "rate":
+        job = self.phase.job
+        if job is None or self._result is not None or not job.method.counted:
             return
-        accounts = self.log.accounts.accounts
         with contextlib.suppress(Exception):
-            keep(self.request.label, work.gpus.devices[0],
-                 [(each.baseline()[::2], each.belief.measured()) for each in accounts])
+            method = job.method
+            measured = {job.setting(each.row): method.about(each.row) for each in method.blocks if each.count}
+            unit_s, unit_j = method.default
+            keep(self.request.label, job.gpus.devices[0], [((unit_s, unit_j), {
+                setting: (unit_s * about.time_ratio, unit_j * about.energy_ratio)
+                for setting, about in measured.items()
+            })])
 
     def refuse(self, reason: str) -> None:
         """Give up for a reason: the GPU is as it was, and the job goes on."""
@@ -265,7 +261,7 @@ class Tuner:
         if self.phase.work is not None:
             self.log.not_restored = self.phase.work.gpus.restore() or self.log.not_restored
         self._marked.marks.end()
-        self.log.ledger.drop()  # and with it what the recorder keeps for it
+        self.log.ledger.pause()  # and with it what the recorder keeps for it
         if self in _running:
             _running.remove(self)
             self._holds.pop()  # samples are no longer needed
@@ -283,19 +279,18 @@ class Tuner:
         """Go on after `pause` or `hold_here`."""
         with self._commanded("resume") as job:
             self.request.paused, self.request.once = False, False
-            phase = self.phase.leave()
-            if job is not None and job.pinned is not None:
-                job.pinned, phase = None, Searching(job)
-            self._go(phase)
+            if job is not None:
+                job.pinned = None
+            self._go(self.phase.leave())
             self.log.note("resumed")
 
     def step_once(self) -> None:
-        """Make one probe, and pause again."""
+        """Make one trial, and pause again."""
         with self._commanded("probe") as job:
             self.request.paused, self.request.once = False, True
             if job is not None:
                 job.pinned = None
-            self._search_on()
+            self._go(self.phase.leave())
 
     def hold_here(self) -> None:
         """Search no further, and hold the best setting within the bound that was measured so far.
@@ -304,13 +299,12 @@ class Tuner:
             UsageError: nothing was measured yet.
         """
         with self._commanded("hold a setting") as job:
-            if job is None:
+            if job is None or not job.method.measured:
                 raise UsageError("there is nothing to hold now: the default setting is not measured yet")
-            job.pinned = job.best_measured
-            job.choose()
-            self._go(Holding(job))
+            job.pinned = job.method.best_measured()
             self.request.paused = False
-            self.log.note(f"the search was ended by hand at {job.gpus.name(job.pinned)}")
+            self._go(self.phase.leave())
+            self.log.note(f"the search was ended by hand at {job.name(job.pinned)}")
 
     def stop(self) -> None:
         """End tuning and restore the GPU, while the job goes on."""
@@ -343,9 +337,8 @@ class Tuner:
             bound = "no bound" if new_bound is None else f"at most {100 * new_bound:g} % slower"
             self.log.note(f"now {objective_text(new_objective)}, {bound}")
             if job is not None:
-                job.change()
-                if job.pinned is None:
-                    self._search_on()
+                job.method.objective, job.method.max_slowdown = job.work.objective, new_bound
+                self._go(self.phase.leave())
 
     @contextlib.contextmanager
     def _commanded(self, what: str) -> Iterator[TunedJob | None]:
@@ -357,12 +350,7 @@ class Tuner:
         with self._lock:
             if self.ended:
                 raise UsageError(f"this tuning has ended ({self.text}); it cannot {what} any more")
-            yield None if self.phase.state == Retuning.state else self.phase.job
-
-    def _search_on(self) -> None:
-        """Search, whatever is held."""
-        phase = self.phase.leave()
-        self._go(Searching(phase.job) if isinstance(phase, Holding) else phase)
+            yield self.phase.job
 
     def _go(self, phase: TunerPhase) -> None:
         """Go on with a phase, now or after an interruption."""

@@ -1,57 +1,54 @@
-"""A tuner's knowledge of its GPUs, and of the job on them."""
+"""A tuner's knowledge of its GPUs, and of the work on them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import UsageError
-from ..experiments.iteration_sources import Count, Guess, Marked, MarkedIterations, guessed
-from ..experiments.probe import Probe, Reading
+from ..experiments.evidence import known_runs
+from ..experiments.iteration_sources import Guess, Marked, MarkedIterations, Trace, busy_and_clock
 from ..records import Setting
-from ..search.clocks.base import Choice, Trial
-from ..search.clocks.posterior import SettingPosterior
+from ..search.clocks.descent import Descent, Plan, time_bounds
+from ..search.clocks.effects import Block, ladders
+from ..search.earlier import EarlierCurve, best_row, first_known
 from ..search.objective import Objective, resolve_objective
-from . import choice
-from .accounts import Counted
+from ..search.space import SettingSpace
 from .balance import Balance
-from .change_detection import (
-    IDLE_S,
-    LONGEST_ALARM_BACKOFF,
-    ForeignProcessMonitor,
-    IdleMonitor,
-    ModelWatch,
-    PowerLevelDetector,
-)
-from .detect_iterations import DetectedIterations, untrusted
+from .blocks import BlockMeter, Usual
+from .change_detection import ForeignProcessMonitor, IdleMonitor
+from .detect_iterations import DetectedIterations
 from .gpus import TunedGpus
+from .methods import make_method
 from .options import TuningRequest
-from .params import PARAMS
 from .record import TuningRecord
+
+MEETS = 1.03  # times the highest power under load: above such a limit a GPU does not slow down
+PAUSE_S = 1.0  # without work: longer than within an iteration
+TRIES = 3  # blocks in a row without a result before something else is tried
+CLOCK_ERROR = 0.03  # of a ratio of times, next to three standard errors: clocks are sampled, iterations drift
 
 
 @dataclass
 class Workplace:
-    """Shared by all states of a working tuner, for any job.
+    """Shared by all states of a working tuner, for any work.
 
     Attributes:
         company: Other processes on the GPUs.
-        level: The power of a job without marked iterations.
-        false_alarms: How often a job was taken for another and was none.
+        earlier_s: Seconds that works before the present one have lost, and would have needed by default.
     """
 
     request: TuningRequest
     log: TuningRecord
     marked: MarkedIterations
     gpus: TunedGpus
-    false_alarms: int = 0
-    energy_failures: int = 0
+    earlier_s: tuple[float, float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
         uuids = [device.uuid for device in self.gpus.devices]
-        self.level = PowerLevelDetector(self.gpus.recorder, uuids)
         self.company = ForeignProcessMonitor(self.gpus.devices)
         self._vitals = IdleMonitor(self.gpus.recorder, uuids)
 
@@ -61,256 +58,171 @@ class Workplace:
         devices = self.gpus.devices
         return resolve_objective(self.request.objective, devices[0].limits.max_power_limit_w, len(devices))
 
-    def idle(self, now_s: float) -> bool:
-        """Whether the GPUs are idle for longer than within an iteration."""
+    def idle_s(self, now_s: float) -> float:
+        """For how long the GPUs have been idle, if that is longer than within an iteration; else 0."""
         self._vitals.observe(now_s)
-        usual_s = self.log.found.iteration_s if self.log.found is not None else 0.0
-        return self._vitals.idle_s > max(IDLE_S, 1.5 * usual_s)
-
-    def probed(self, probe: Probe, reason: str) -> None:
-        """Add a probe that is over to the table.
-
-        Raises:
-            UsageError: it has failed for lack of energy, as those before it.
-        """
-        named = self.gpus.space.reference if probe.setting == Setting() else probe.setting
-        why = probe.failed
-        if not why:
-            self.energy_failures = 0
-            self.log.probed(probe, named, "ended early" if probe.early else "kept", reason)
-            return
-        self.log.probed(probe, named, "failed", why)
-        self.log.note(f"a probe has failed: {why}")
-        self.energy_failures = self.energy_failures + 1 if "energy" in why else 0
-        if self.energy_failures >= PARAMS.tries:
-            raise UsageError(
-                f"{why}, {self.energy_failures} times in a row; without it nothing can be compared"
-            )
+        idle_s = self._vitals.idle_s
+        return idle_s if idle_s > max(PAUSE_S, 1.5 * self.log.iteration_s) else 0.0
 
 
 class TunedJob:
-    """The job that is tuned, from its first baseline until it ends or another one takes its place.
+    """The work that is tuned, since its clocks under load at the default setting are known.
+
+    Args:
+        work: The GPUs.
+        from_s, to_s: The default setting was active and the GPUs worked.
 
     Attributes:
-        choice: The best known setting, or the one pinned by hand.
-        pace: Length of an iteration as last observed at the held setting, relative to the expected one.
-        watch: Whether the held job is still the same.
-        check_s: When the default setting is measured again; `check_every_s` after the last time.
+        method: Decides.
+        source: What counts iterations; None: the clocks alone keep the limit.
+        pinned: A row that a person has chosen.
+        distrusted: Whether the power trace has shown no trustworthy period.
     """
 
-    def __init__(self, work: Workplace, found: DetectedIterations, first: Reading) -> None:
-        self.work, self.found, self.source = work, found, found.source
-        self.account = work.log.accounts.accounts[-1]
-        self.log, self.gpus = work.log, work.gpus
-        self.test = PeriodTest(work.gpus, self.traced)
-        self.pinned: Setting | None = None
-        self.failures, self.pace = 0, 1.0
-        self.decide_s, self.decide_every_s = -math.inf, PARAMS.stretch_s  # about the held setting
-        self.watch = ModelWatch(min(2.0**work.false_alarms, LONGEST_ALARM_BACKOFF))
-        self.check_s, self.check_every_s = -math.inf, PARAMS.first_check_s
+    def __init__(self, work: Workplace, from_s: float, to_s: float) -> None:
+        self.work, self.log, self.gpus = work, work.log, work.gpus
+        self.source: Marked | Trace | None = None
+        self.pinned: int | None = None
+        self.distrusted, self.failures = False, 0
+        self.usual = Usual()
         self.balance = Balance(work.gpus, self.ends_s, self.log.note)
-        self.read(first)
-        self.choice: Choice
-        self.choose()
+        self._period_s: dict[int, float] = {}  # of a trace, by row, as measured last
+        self.begun_s = work.log.begun_s
+        request, space, recorder = work.request, work.gpus.space, work.gpus.recorder
+        rows = [recorder.rows(device.uuid, from_s, to_s) for device in work.gpus.devices]
+        bounds, tops, meets, busy, clock = [], [], [], [], []
+        for each in rows:
+            used, power_w = np.nan_to_num(each["utilisation"], nan=1.0), each["power_w"]
+            power_w = power_w[np.isfinite(power_w)]
+            under = each["sm_clock_mhz"][used > 0.05]
+            under = under[np.isfinite(under)]
+            tops.append(float(under.max()) if len(under) else float(space.max_sm_clock_mhz or 1.0))
+            mean_w = float(power_w.mean()) if len(power_w) else math.inf
+            high_w = float(np.quantile(power_w, 0.98)) if len(power_w) else math.inf
+            share = float(used.mean()) if len(used) else 1.0
+            meets.append(max(MEETS * high_w, 1.05 * mean_w / max(share, 0.3)))
+            bounds.append((each["sm_clock_mhz"], used))
+            busy.append(share)
+            clock.append(busy_and_clock(each)[1])
+        top_w = space.max_power_limit_w or math.inf
+        rungs = ladders(space, min(tops), min(max(meets), top_w))
+        most = np.max([time_bounds(rungs, *each) for each in bounds], axis=0)
+        self.method: Descent = make_method(
+            request.search, rungs, most, work.objective, request.max_slowdown, space=space,
+            busy=max(busy), clock_mhz=clock[int(np.argmax(busy))], earlier_s=work.earlier_s,
+            recheck=request.recheck,
+        )
+        self.method.now_s = to_s - self.begun_s
+
+    # rows and settings
+
+    def setting(self, row: int) -> Setting:
+        """The setting of a row; `Setting()` for the default."""
+        return self.gpus.own(self.method.rungs.settings[row])
 
     @property
-    def belief(self) -> SettingPosterior:
-        """Estimates of its settings."""
-        return self.account.belief
+    def row(self) -> int:
+        """The row that the GPUs are at."""
+        current = self.gpus.current
+        return self.method.rungs.reference if current == Setting() else self.gpus.space.row(current)
 
-    @property
-    def baseline(self) -> Reading:
-        """An iteration at the default setting, as measured last: jobs grow."""
-        return self.account.baselines[-1]
+    def name(self, row: int) -> str:
+        return self.gpus.name(self.setting(row))
 
-    @property
-    def marked(self) -> bool:
-        """Whether the job reports its iterations itself."""
-        return isinstance(self.source, Marked)
+    # iterations
 
-    @property
-    def traced(self) -> bool:
-        """Whether its iterations are read from the power trace."""
-        return self.source.name == "power"
+    def count_by(self, found: DetectedIterations) -> None:
+        """Iterations are known from now on."""
+        self.source = found.source if isinstance(found.source, Marked | Trace) else None
+        self.log.found = found
+        self.log.note(found.text)
+        self.usual, self.failures = Usual(), 0
+        self._period_s = {self.row: found.iteration_s} if isinstance(found.source, Trace) else {}
+        self.method.count(True)
+        request, here = self.work.request, self.method.rungs.reference
+        if request.warm_start:
+            same = known_runs(request.label, self.gpus.devices[0])
+            self.method.first, known = first_row(same, self.gpus.space, self.method)
+            self.method.first = -1 if self.method.first == here else self.method.first
+            if known:
+                self.log.note(known)
 
     def distrust(self, why: str) -> None:
-        """Where iterations come from the power trace, end tuning at the default setting and claim nothing."""
-        if self.traced:
-            self.log.accounts.forget()
-            raise untrusted(self.found.iteration_s, why)
-
-    def read(self, reading: Reading) -> None:
-        """A probe that has measured something."""
-        if self.traced and (why := self.test.wrong(reading)):
-            self.distrust(why)
-        self.log.accounts.read(reading)
-        self.pace = 1.0 if reading.setting == Setting() else self.pace
-        self.belief.tell(
-            reading.setting, reading.iterations, reading.time_s, reading.energy_j,
-            reading.energy_uncertainty_j, reading.iteration_sd_s,
-        )
-
-    # the choice
-
-    def choose(self) -> None:
-        """Choose by current knowledge."""
-        if self.pinned is not None:
-            self.choice = self.belief.about(self.pinned)
-            return
-        self.choice = choice.best(
-            self.belief, self.work.request.max_slowdown, self.log.accounts.saved(),
-            common=self.baseline.common_sd,
-        )
-
-    @property
-    def chosen(self) -> Setting:
-        """Setting of the choice; `Setting()` for the reference."""
-        return self.gpus.own(self.choice.setting)
-
-    @property
-    def safe(self) -> Setting:
-        """The best setting that is known to be allowed: the choice if it was measured, else the default."""
-        return self.chosen if self.choice.measured else Setting()
-
-    @property
-    def best_measured(self) -> Setting:
-        """The best of the measured settings within the bound, as the panel draws them."""
-        belief, bound = self.belief, self.work.request.max_slowdown
-        measured = map(belief.named, belief.measured())
-        allowed = [each for each in measured if bound is None or belief.ratios(each)[0] <= 1.0 + bound]
-        return min(allowed, key=belief.cost)
-
-    def reconsider(self) -> str:
-        """Choose again; returns the next action: "hold" another setting, "search", or "" to stay."""
-        belief, held, bound = self.belief, self.choice, self.work.request.max_slowdown
-        self.choose()
-        new = self.choice
-        if new.setting == held.setting:
-            return ""
-        named, slower = self.gpus.name(new.setting), belief.ratios(held.setting)[0] - 1.0
-        late = 0.0 if bound is None else choice.lost(self.log.accounts.saved(), bound)
-        if bound is not None and slower > max(bound - late, belief.ratios(new.setting)[0] - 1.0):
-            self.log.note(f"{named} keeps the bound")
-            return "hold"
-        if belief.cost(held.setting) - belief.cost(new.setting) > PARAMS.better:
-            self.log.note(f"{named} is now the better one")
-            return "search"
-        self.choice = belief.about(held.setting)
-        return ""
-
-    def change(self) -> None:
-        """The objective or the bound is another; everything that was measured counts for it."""
-        self.account.belief = self.belief.again(self.work.objective, self.work.request.max_slowdown)
-        self.choose()
-
-    # its stretches
-
-    def expected(self, setting: Setting) -> Guess:
-        """How long an iteration should take at a setting."""
-        time_s = self.baseline.iteration_s * self.pace
-        ratio, sd, _ = self.belief.ratios(setting)
-        guess = guessed(time_s * ratio, max(PARAMS.known_sd, 1.5 * sd))
-        if self.belief.visited(setting):
-            return guess
-        # Nothing was measured there: all that its clocks allow is possible, four standard deviations wide.
-        most_w = self.gpus.space.max_power_limit_w
-        share = self.baseline.power_w / self.pace / len(self.gpus.devices) / most_w if most_w else 1.0
-        least_s = guessed(time_s, PARAMS.known_sd).least_s
-        most_s = time_s * max(self.belief.slowest(setting, share), 1.1 * ratio)
-        return Guess(guess.seconds, max(guess.sd, math.log(most_s / least_s) / 4.0), least_s, most_s)
-
-    def cut(self, to_s: float, kind: str, known: Reading | Count | None = None) -> None:
-        """Everything up to a time was one stretch at the present setting."""
-        current = self.gpus.current
-        from_s = self.gpus.settled_by_s(to_s) if kind == "held" else -math.inf
-        self.log.ledger.cut(
-            to_s, kind, self.source, current, self.expected(current), count_from_s=from_s, known=known
-        )
-
-    def cut_where_long(self, now_s: float, kind: str) -> bool:
-        """Cut a stretch at a setting that stays, once it is long enough to show something."""
-        times = 2.0 if self.traced else 1.0
-        iterations_s = PARAMS.stretch_iterations * self.expected(self.gpus.current).seconds
-        if now_s - self.log.ledger.cursor_s < times * max(PARAMS.stretch_s, iterations_s):
-            return False
-        self.cut(now_s, kind)
-        return True
-
-    def level_changed(self, now_s: float) -> str:
-        """Where iterations are not reported: a sentence, if the power is that of another job."""
-        level, setting = self.work.level, self.gpus.current
-        if self.marked:
-            return ""
-        if setting != level.setting:  # settles first
-            level.begin(setting, max(now_s, self.gpus.settled_by_s(now_s)))
-            return ""
-        ratio, sd, energy_ratio = self.belief.ratios(setting)
-        iteration_s, power_w = ratio * self.baseline.iteration_s, self.baseline.power_w * energy_ratio / ratio
-        return level.observe(now_s, iteration_s, power_w, max(sd, 0.5 * PARAMS.known_sd))
+        """Count no iterations of the power trace any more; the clocks keep the limit."""
+        self.log.note(f"the period of the power readings cannot be trusted: {why}; the clocks alone keep the "
+                      "limit")
+        self.source, self.distrusted, self.log.found = None, True, None
+        self.method.count(False)
 
     def ends_s(self, from_s: float, to_s: float) -> np.ndarray:
         """Ends of iterations between two times; none where the job does not report them."""
         return self.source.since(from_s, to_s) if isinstance(self.source, Marked) else np.empty(0)
+
+    def _guess(self, row: int) -> Guess:
+        """How long an iteration may take at a row, by the clocks and by what was measured."""
+        most, here = self.method.most, self.method.rungs.reference
+        known = here if here in self._period_s else next(iter(self._period_s))
+        seconds = self._period_s[known]
+        slower = min(float(most[row]), 2.0) if row != here else 1.0
+        faster = 1.0 if known == here else min(float(most[known]), 2.0)
+        wide = CLOCK_ERROR if known == here else 4 * CLOCK_ERROR
+        low, high = (1 - wide) * seconds / faster, (1 + wide) * seconds * slower
+        done = self._period_s.get(row)
+        middle = done or math.sqrt(low * high)
+        sd = 0.02 if done else max(math.log(high / low) / 4, 0.02)
+        return Guess(middle, sd, min(low, 0.95 * middle), max(high, 1.05 * middle))
+
+    # blocks
+
+    def begin(self, plan: Plan, now_s: float) -> BlockMeter:
+        """Measure a block from now on; the GPUs are at its setting."""
+        traced = isinstance(self.source, Trace)
+        return BlockMeter(
+            self.gpus, self.source, plan, self.usual, asked_s=now_s, unit_s=self.method.unit_s,
+            guess=self._guess(plan.row) if traced else None, origin_s=self.begun_s,
+        )
+
+    def tell(self, block: Block) -> bool:
+        """A block was measured; returns whether the work has changed."""
+        here = self.method.rungs.reference
+        if isinstance(self.source, Trace) and block.count:
+            unit_s, default_s = block.time_s / block.count, self._period_s.get(here)
+            if block.row != here and default_s is not None:
+                # An alias moves many times as far as the clocks allow, or becomes shorter.
+                error = CLOCK_ERROR + 3 * block.time_sd
+                if not 1 - error < unit_s / default_s < float(self.method.most[block.row]) * (1 + error):
+                    self.failed("an iteration would take "
+                                f"{unit_s / default_s:.3f} times as long, which the clocks do not allow")
+                    return False
+            self._period_s[block.row] = unit_s
+        self.failures = 0
+        return self.method.tell(block)
+
+    def failed(self, why: str) -> None:
+        """A block has shown nothing.
+
+        Raises:
+            UsageError: the energy cannot be measured, which nothing replaces.
+        """
+        self.failures += 1
+        self.log.note(f"a block has failed: {why}")
+        if self.failures >= TRIES and "energy" in why:
+            raise UsageError(f"{why}, {self.failures} times in a row; without it nothing can be compared")
+        if self.failures >= TRIES and isinstance(self.source, Trace):
+            self.distrust(why)
 
     def rebalance(self, now_s: float) -> bool:
         """Reduce clocks of GPUs that wait, or restore them; returns whether anything was changed."""
         clocks_mhz = self.balance.change(now_s)
         if clocks_mhz is None:
             return False
-        self.cut(now_s, "held")
         self.gpus.reduce(clocks_mhz)
-        self.watch = ModelWatch(self.watch.tolerance)  # the same job at another power
         return True
 
-    def count(self, now_s: float) -> list[Counted]:
-        """Stretches at the held setting whose energy is known by now."""
-        return self.log.count(self.gpus.meter, self.source, now_s)
 
-
-class PeriodTest:
-    """Whether the power readings show the job's own iterations, or an alias of something faster.
-
-    Where a clock falls, an iteration takes longer, by at most the ratio of the clocks. An alias moves many
-    times as far, or becomes shorter. Every reading is compared with those just before it. The first trials
-    run at slightly lower clocks: so small a step cannot move an alias all the way round to where it was.
-    """
-
-    def __init__(self, gpus: TunedGpus, traced: bool) -> None:
-        self._gpus = gpus
-        self._left = PARAMS.tests if traced else 0
-        self._known: list[tuple[Reading, tuple[float, float]]] = []
-
-    def next(self) -> Trial | None:
-        """The next test: a setting a little slower than the one before; None once all are done."""
-        if not self._left:
-            return None
-        first, (clock_mhz, _) = self._known[0]
-        space, made = self._gpus.space, PARAMS.tests - self._left
-        # A power limit may hold the clock below the highest already.
-        clock = clock_mhz / (space.max_sm_clock_mhz or clock_mhz)
-        watts = first.power_w / len(self._gpus.devices) / (space.max_power_limit_w or math.inf)
-        lower = np.minimum(space.x / clock, space.limit / max(watts, 1e-3) / 0.95)
-        lower = np.where((space.mu < 1.0) | (lower >= 0.97), np.inf, lower)
-        pick = int(np.argmin(np.abs(lower - PARAMS.test_clock ** (1 + made))))
-        self._left -= 1
-        return Trial(space.settings[pick], 12, 5.0, "to test whether the period follows the clock")
-
-    def wrong(self, reading: Reading) -> str:
-        """Why a reading cannot be of the same iterations as the ones before; empty where it can."""
-        clocks = self._gpus.clocks_mhz(reading)
-        if not clocks[0] > 0:
-            return "the GPU does not report the SM clock that it should follow"
-        for other, others in self._known:
-            if reading.start_s - other.end_s > PARAMS.compared_s:
-                continue
-            # Parts of an iteration that wait for a clock stretch by its ratio, all others not at all.
-            ratios = [b / a for a, b in zip(clocks, others, strict=True) if a > 0 and b > 0]
-            low = math.prod(min(1.0, each) for each in ratios)
-            high = math.prod(max(1.0, each) for each in ratios)
-            ratio = reading.iteration_s / other.iteration_s
-            error = 3.0 * math.hypot(reading.sd_s / reading.iteration_s, other.sd_s / other.iteration_s)
-            error += PARAMS.ratio_error
-            if not low * (1.0 - error) < ratio < high * (1.0 + error):
-                return f"it became {ratio:.3f} times as long, and the clocks allow {low:.3f} to {high:.3f}"
-        self._known.append((reading, clocks))
-        return ""
+def first_row(same: Sequence[EarlierCurve], space: SettingSpace, method: Descent) -> tuple[int, str]:
+    """The row that was best in an earlier run of the job, and how it is called."""
+    costs, known = first_known(same, space)
+    if not costs:
+        return -1, ""
+    return best_row(costs, space.reference_row, (1.0, 1.0), method.objective, method.max_slowdown), known

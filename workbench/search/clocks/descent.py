@@ -1,0 +1,477 @@
+"""The method of the tuner: every block of whole iterations is a measurement, and decides what comes next.
+
+    method = Descent(rungs, most, objective, 0.05)
+    plan = method.next(now_s)          # a setting, seconds and iterations at least, and why
+    method.tell(block)                 # what the block has shown
+
+There is no separate search, hold and check. What is held is the setting of least cost whose largest credible
+time fits what is left of the allowed slowdown. Another setting is tried where that is expected to pay for
+itself in the rest of the job, and the default is measured again where a smaller error is. The time of work is
+bounded below by that at the default, and above by what the clocks under load suggest: cycles hardly grow when
+a clock falls. A card that says otherwise is believed. Two odd blocks mean that the work has changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from scipy.special import ndtr, ndtri
+
+from ..objective import Energy, Objective
+from ..space import knobs
+from .base import Choice
+from .effects import CLOCK, LEAST_SD, LIMIT, POWER, TIME, Array, Block, Curves, Effects, Ladders
+
+SURE_SD = 2.0  # standard deviations that a held setting stays within the allowed slowdown
+AIM = 0.97  # of the allowed slowdown
+BLOCK_S, BLOCK_COUNT = 4.0, 6  # of a block, at least: several readings of every sensor, and a scatter
+HOLD_SHARE = 0.08  # of the time so far: how long a setting is held before the next decision
+HORIZON_S = 300.0  # that a job of unknown length still lasts, at least; else as long as it has lasted
+WORTH = 0.0005  # of the cost of the rest of the job: what a trial must promise
+STEP = 0.25  # of ln(time) in the worst case, beyond the deepest setting that was visited
+MOVED = 0.06  # of ln(time) since the default was last measured, before it is measured again
+GROWN = 0.03  # by which counted iterations may exceed what the clocks suggest (facts of 94 measured curves)
+GROWTH = 0.1  # of the cycles for a fall of the clock by all of it, where nothing is counted
+CHANGED = 0.08  # of ln(time) or ln(power), beyond the errors: another work
+FIRST_SCATTER, FIRST_COUNT = 0.02, 8  # of single iterations, until it is known; what that guess counts for
+MOST_BLOCKS = 80  # that are kept apart
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The next block.
+
+    Attributes:
+        row: Its setting.
+        seconds, count: Least length, in time and in whole iterations.
+        kind: "default", "trial", "held" or "clocks" (safe by the clocks alone).
+        why: One sentence.
+        too_slow_s: An iteration that takes longer ends the block.
+    """
+
+    row: int
+    seconds: float
+    count: int
+    kind: str
+    why: str
+    too_slow_s: float = math.inf
+
+
+def time_bounds(rungs: Ladders, clocks_mhz: Array, busy: Array) -> Array:
+    """The largest time ratio that the clocks under load suggest, by row; for a power limit it is a guess.
+
+    Args:
+        rungs: The settings.
+        clocks_mhz: SM clocks at the default setting, sampled under load; NaN: unknown.
+        busy: Utilisation (0..1) of each sample.
+    """
+    seen = np.isfinite(clocks_mhz) & (busy > 0.05)
+    if not seen.any():
+        return np.full(len(rungs.z), math.inf)
+    clock, share, idle = clocks_mhz[seen], busy[seen], 1.0 - float(busy.mean())
+    most = np.ones(len(rungs.z))
+    for row, setting in enumerate(rungs.settings):
+        if rungs.knob[row] == CLOCK and setting.sm_clock_mhz:
+            ratio = np.maximum(clock / setting.sm_clock_mhz, 1.0)
+            most[row] = idle + float((share * ratio).sum()) / len(busy)
+        elif rungs.knob[row] == LIMIT:
+            most[row] = idle + (1.0 - idle) * math.exp(rungs.z[row] / 0.9)
+        elif rungs.z[row] > 0:
+            most[row] = idle + (1.0 - idle) * math.exp(rungs.z[row])
+    return most
+
+
+class Descent:
+    """Decides what a running job is put to.
+
+    Args:
+        rungs: The settings.
+        most: Largest time ratio of each by the clocks, as of `time_bounds`.
+        objective: The cost to minimise.
+        max_slowdown: Allowed share of additional time of the whole job; None for no limit.
+        busy, clock_mhz: Utilisation (0..1) and SM clock under load at the default setting; NaN: unknown.
+        earlier_s: Seconds that the work before this one has lost, and would have needed by default.
+        total_s: Length of the job, where it is known.
+        recheck: Whether the default setting may be measured again for a smaller error.
+
+    Attributes:
+        counted: Whether units of work are counted; otherwise the clocks alone keep the limit.
+        blocks: What was seen.
+        time_at_s: Seconds at each setting, counted or not.
+        first: A row that is tried first: the best one of an earlier run.
+    """
+
+    name = "descent"
+
+    def __init__(
+        self, rungs: Ladders, most: Array, objective: Objective | None = None,
+        max_slowdown: float | None = 0.05, *, busy: float = 1.0, clock_mhz: float = math.nan,
+        earlier_s: tuple[float, float] = (0.0, 0.0), total_s: float | None = None, recheck: bool = True,
+    ) -> None:
+        self.rungs, self.objective, self.max_slowdown = rungs, objective or Energy(), max_slowdown
+        self.busy, self.clock_mhz, self.total_s, self.recheck = busy, clock_mhz, total_s, recheck
+        self.counted, self.now_s, self.first = False, 0.0, -1
+        self.blocks: list[Block] = []
+        self.barred: dict[int, str] = {}
+        self.most, self.time_at_s = most.copy(), np.zeros(len(rungs.z))
+        self.sure = (rungs.knob == CLOCK) & np.isfinite(most)  # where `most` is known by clocks under load
+        self._earlier_s = earlier_s
+        self._curves = Curves(rungs, TIME), Curves(rungs, POWER)
+        self._deepest = (0.0, 1.0, 1 / 0.9)  # limit that was visited: its z, its bound, how the bound grows
+        self._odd, self._base_level = 0, 0.0
+        self._known: tuple[float, Effects, Effects] | None = None
+
+    def count(self, counted: bool) -> None:
+        """Whether units of work are counted from now on; without, counts until now mean nothing."""
+        if not counted:
+            self.blocks = [replace(each, count=0.0) for each in self.blocks]
+        self.counted, self._known = counted, None
+
+    # what is known
+
+    def effects(self) -> tuple[Effects, Effects]:
+        """Effects on time and on power, as of now."""
+        if self._known is None or self._known[0] != self.now_s:
+            counted = [each for each in self.blocks if each.count > 0]
+            time = self._fit(0, counted, [math.log(each.time_s / each.count) for each in counted],
+                             [self.time_variance(each) for each in counted])
+            power = self._fit(1, self.blocks, [math.log(each.energy_j / each.time_s) for each in self.blocks],
+                              [LEAST_SD**2 + (each.energy_sd_j / each.energy_j) ** 2 for each in self.blocks])
+            self._known = self.now_s, time, power
+        return self._known[1:]
+
+    def _fit(
+        self, which: int, blocks: Sequence[Block], values: Sequence[float], variances: Sequence[float]
+    ) -> Effects:
+        rows = np.array([each.row for each in blocks], dtype=int)
+        at_min = np.array([each.at_s for each in blocks]) / 60.0
+        return self._curves[which].fit(
+            rows, at_min, np.array(values), np.array(variances), self.now_s / 60.0
+        )
+
+    @property
+    def scatter(self) -> float:
+        """Relative standard deviation of single iterations."""
+        timed = [each for each in self.blocks if each.scatter > 0]
+        squares = FIRST_COUNT * FIRST_SCATTER**2 + sum(each.scatter**2 * each.count for each in timed)
+        return math.sqrt(squares / (FIRST_COUNT + sum(each.count for each in timed)))
+
+    def time_variance(self, block: Block) -> float:
+        """Of the logarithm of the mean time of a block's iterations."""
+        own = block.time_sd**2 if block.time_sd else self.scatter**2 / max(block.count, 1.0)
+        return own + LEAST_SD**2
+
+    def _noise(self, seconds: float) -> float:
+        """The same of a block of so many seconds."""
+        traced = [each.time_sd * math.sqrt(each.time_s / seconds) for each in self.blocks if each.time_sd]
+        if traced:
+            return float(np.median(traced)) ** 2 + 0.005**2
+        return self.scatter**2 / max(seconds / self.unit_s, 1.0) + LEAST_SD**2
+
+    @property
+    def unit_s(self) -> float:
+        """Time of a unit in the last block that counted any."""
+        return next((each.time_s / each.count for each in reversed(self.blocks) if each.count > 0), 0.1)
+
+    def bounded(self, time: Effects) -> tuple[Array, Array]:
+        """Mean and quantile (`SURE_SD`) of the effects on ln(time): between 0 and what the clocks allow."""
+        if not self.counted:
+            fall = 1.0 - np.exp(-self.rungs.z)
+            top = np.log(np.maximum(self.most, 1.0) * (1.0 + GROWTH * fall))
+            return 0.5 * top, top
+        top = np.where(self.sure, np.log(np.maximum(self.most, 1.0)) + math.log1p(GROWN), 5.0)
+        sd = np.sqrt(np.maximum(time.var, 1e-12))
+        low, high = -time.mean / sd, (top - time.mean) / sd
+        below, share = ndtr(low), np.maximum(ndtr(high) - ndtr(low), 1e-12)
+
+        def density(x: Array) -> Array:
+            return np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+
+        mean = time.mean + sd * (density(low) - density(high)) / share
+        most = time.mean + sd * ndtri(np.clip(below + ndtr(SURE_SD) * share, 1e-12, 1 - 1e-12))
+        known = share > 1e-9
+        inside = np.clip(time.mean, 0.0, top)
+        here = self.rungs.z > 0
+        mean = np.where(here, np.where(known, np.clip(mean, 0.0, top), inside), 0.0)
+        return mean, np.where(here, np.where(known, np.clip(most, 0.0, top), inside), 0.0)
+
+    def cost(self, time: Array, power: Array) -> Array:
+        """Cost relative to the default, from effects on ln(time) and ln(power)."""
+        unit_s, unit_j = self.default
+        cost = self.objective.cost
+        return np.asarray(cost(unit_s * np.exp(time), unit_j * np.exp(time + power)) / cost(unit_s, unit_j))
+
+    @property
+    def default(self) -> tuple[float, float]:
+        """Time (s) and energy (J) of a unit at the default setting now; (1, 1) while nothing was measured."""
+        if not self.blocks:
+            return 1.0, 1.0
+        time, power = self.effects()
+        unit_s = math.exp(time.level) if self.counted else 1.0
+        return unit_s, unit_s * math.exp(power.level)
+
+    # what slowdown is left
+
+    @property
+    def left_s(self) -> float:
+        """How long the job still lasts, as far as that is known."""
+        return max(self.total_s - self.now_s, 1.0) if self.total_s else max(HORIZON_S, self.now_s)
+
+    def spent_s(self) -> tuple[float, float]:
+        """Seconds lost so far, and seconds that the same work would have taken at the default setting."""
+        mean, most = self.bounded(self.effects()[0])
+        would_s = self.time_at_s / np.exp(mean if self.counted else most)
+        lost_s, earlier_s = self._earlier_s
+        return lost_s + float((self.time_at_s - would_s).sum()), earlier_s + float(would_s.sum())
+
+    def allowed(self) -> float:
+        """Slowdown that the rest of the job may have so that all of it keeps the limit."""
+        if self.max_slowdown is None:
+            return math.inf
+        lost_s, would_s = self.spent_s()
+        aim = AIM * self.max_slowdown
+        return max(0.0, aim + (aim * would_s - lost_s) / self.left_s)
+
+    # decisions
+
+    def next(self, now_s: float) -> Plan:
+        """The next block."""
+        self.now_s = max(now_s, self.now_s)
+        here, hold_s = self.rungs.reference, max(BLOCK_S, HOLD_SHARE * self.now_s)
+        if not self.counted:
+            return self._by_clocks(hold_s)
+        if not any(each.row == here and each.count for each in self.blocks):
+            return Plan(here, BLOCK_S, BLOCK_COUNT + 2, "default", "the default setting comes first")
+        if self._odd:
+            return Plan(here, BLOCK_S, BLOCK_COUNT, "default", "the last block was odd")
+        if self.first >= 0 and self.first not in self.barred:
+            row, self.first = self.first, -1
+            return Plan(row, BLOCK_S, BLOCK_COUNT, "trial", "it was the best of an earlier run")
+        time, power = self.effects()
+        if self.blocks[-1].row == here:
+            self._base_level = time.level
+        elif abs(time.level - self._base_level) > MOVED:
+            seconds = max(BLOCK_S, BLOCK_COUNT * self.unit_s)
+            return Plan(here, seconds, BLOCK_COUNT, "default", "iterations have become longer or shorter")
+        return self._weigh(time, power, hold_s)
+
+    def _weigh(self, time: Effects, power: Effects, hold_s: float) -> Plan:
+        """Hold, try another setting, or measure the default again: what costs least until the end."""
+        here, left_s, allowed = self.rungs.reference, self.left_s, math.log1p(self.allowed())
+        mean, most = self.bounded(time)
+        cost = self.cost(mean, power.mean)
+        cost[list(self.barred)] = np.inf
+        held = int(np.argmin(np.where(most <= allowed, cost, np.inf)))
+        saving = 1.0 - cost[held]
+        slope_t, slope_p = ((self.cost(mean + a, power.mean + b) / cost - 1.0) / 0.01
+                            for a, b in ((0.01, 0.0), (0.0, 0.01)))
+        top = np.log(np.maximum(self.most, 1.0))
+        visited = {each.row for each in self.blocks}
+        reach = np.zeros(len(top))
+        for knob in np.unique(self.rungs.knob):
+            mine = self.rungs.knob == knob
+            reach[mine] = STEP + max((top[row] for row in visited if mine[row]), default=0.0)
+        near = np.where(mean <= allowed, cost, np.inf)
+        near[here] = np.inf
+        wanted = int(np.argmin(near))
+        limit = self.max_slowdown if self.max_slowdown is not None else 1.0
+        best = Plan(held, hold_s, BLOCK_COUNT, "held", ""), WORTH * left_s
+        time_h, power_h = time.cov(held), power.cov(held)
+        length_s = max(BLOCK_S, BLOCK_COUNT * self.unit_s)
+        slow_s = math.exp(min(time.level + allowed + CHANGED + 1.5 * self.scatter, 30.0))
+        for seconds in (length_s, 3 * length_s, 9 * length_s):
+            if seconds > max(length_s, 0.1 * left_s):
+                break
+            noise_t, noise_p = self._noise(seconds), LEAST_SD**2 + (0.02 / seconds) ** 2
+            # Of what a block will show, and its covariance with the setting's own effect.
+            seen_t = time.var + 2 * time.with_level + time.level_var + noise_t
+            seen_p = power.var + 2 * power.with_level + power.level_var + noise_p
+            own_t, own_p = time.var + time.with_level, power.var + power.with_level
+            after = np.sqrt(np.maximum(time.var - own_t**2 / seen_t, 1e-12))
+            learned = np.sqrt(own_t**2 / seen_t + 1e-12)
+            keeps = np.where(most <= allowed, 1.0, ndtr((allowed - SURE_SD * after - mean) / learned))
+            keeps = np.where((mean <= allowed + 0.5 * limit) & (top <= reach), keeps, 0.0)
+            apart_t = own_t - time_h - time.with_level[held]
+            apart_p = own_p - power_h - power.with_level[held]
+            sd = np.sqrt((slope_t * apart_t) ** 2 / seen_t + (slope_p * apart_p) ** 2 / seen_p + 1e-12)
+            u = (cost[held] - cost) / sd
+            expected = sd * (u * ndtr(u) + np.exp(-u * u / 2) / math.sqrt(2 * math.pi))
+            late = np.maximum(np.exp(mean - allowed) - 1.0, 0.0) / max(limit, 1e-3) * saving
+            value = expected * keeps * (left_s - seconds) - seconds * (np.maximum(cost - cost[held], 0.0) + late)
+            value = np.where(np.isfinite(cost), value - 0.5 * saving, -np.inf)
+            value[[held, here]] = -np.inf
+            row = int(np.argmax(value))
+            if value[row] > best[1]:
+                why = f"may save {100 * expected[row]:.1f} % more, and is allowed with {100 * keeps[row]:.0f} %"
+                best = Plan(row, seconds, BLOCK_COUNT, "trial", why, slow_s), float(value[row])
+            if not self.recheck or not np.isfinite(near[wanted]):
+                continue
+            # A smaller error of the default allows a setting nearer to the limit.
+            before = math.sqrt(max(time.var[wanted], 1e-12))
+            better = math.sqrt(max(time.var[wanted] - time.with_level[wanted] ** 2 / (time.level_var + noise_t), 1e-12))
+            steep = max(cost[held] - cost[wanted], 0.0) / max(most[wanted] - most[held], 0.003)
+            worth = left_s * steep * SURE_SD * (before - better) - (seconds + 0.5) * saving
+            if worth > best[1]:
+                why = f"lowers the error of times from {100 * before:.1f} to {100 * better:.1f} %"
+                best = Plan(here, seconds, BLOCK_COUNT, "default", why), worth
+        return best[0]
+
+    def _by_clocks(self, hold_s: float) -> Plan:
+        """The least power among the settings that cannot be too slow by their clocks."""
+        _, power = self.effects()
+        _, most = self.bounded(self.effects()[0])
+        safe = self.sure & (most <= math.log1p(self.allowed()))
+        safe[self.rungs.reference] = True
+        safe[list(self.barred)] = False
+        cost = self.cost(0.5 * most, power.mean - np.sqrt(np.maximum(power.var, 0.0)))
+        row = int(np.argmin(np.where(safe, cost, np.inf)))
+        known = any(each.row == row for each in self.blocks)
+        return Plan(row, hold_s if known else BLOCK_S, BLOCK_COUNT, "clocks", "cannot be too slow by its clocks")
+
+    # what was seen
+
+    def passed(self, row: int, seconds: float) -> None:
+        """So much time has passed at a setting."""
+        self.time_at_s[row] += seconds
+        self._known = None
+
+    def tell(self, block: Block) -> bool:
+        """What a block has shown; returns whether the work has changed: the second odd one in a row."""
+        self.now_s = max(self.now_s, block.at_s + 0.5 * block.time_s)
+        self._learn_clock(block)
+        odd = self._is_odd(block)
+        self._odd = self._odd + 1 if odd else 0
+        if not odd:  # else a checkpoint, or other work: the next block tells
+            self.blocks.append(block)
+            self._merge()
+        self._known = None
+        return self._odd >= 2
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the last block was odd."""
+        return self._odd > 0
+
+    def _learn_clock(self, block: Block) -> None:
+        """Bound the time at a power limit, and above it, by the clock under load that it left."""
+        z, knob = self.rungs.z, self.rungs.knob
+        if knob[block.row] != LIMIT or not block.clock_mhz > 0 or not self.clock_mhz > 0:
+            return
+        bound = (self.busy * max(self.clock_mhz / block.clock_mhz, 1.0) + 1.0 - self.busy) * 1.005
+        here = (knob == LIMIT) & (z <= z[block.row] + 1e-9)
+        self.most = np.where(here, np.minimum(self.most, bound), self.most)
+        self.sure = self.sure | (here & (z > 0))
+        deep, most, steep = self._deepest
+        if z[block.row] >= deep - 1e-9:  # how much a lower limit lowers the clock further, at most
+            if z[block.row] > deep + 0.01:
+                steep = max(1 / 0.9, 1.5 * math.log(max(bound / most, 1.0)) / (z[block.row] - deep))
+            self._deepest = float(z[block.row]), bound, steep
+            below = (knob == LIMIT) & (z > z[block.row] + 1e-9)
+            self.most = np.where(below, bound * np.exp((z - z[block.row]) * steep), self.most)
+
+    def _is_odd(self, block: Block) -> bool:
+        if len(self.blocks) < 2 or not any(each.row == self.rungs.reference for each in self.blocks):
+            return False
+        time, power = self.effects()
+        row, off = block.row, math.log(block.energy_j / block.time_s) - power.level
+        sd = math.sqrt(max(power.var[row] + power.level_var + 2 * power.with_level[row], 0.0) + LEAST_SD**2)
+        odd = abs(off - power.mean[row]) > 0.05 + 4 * sd
+        if block.count and not block.time_sd:  # a length from the power trace may be an alias
+            off = math.log(block.time_s / block.count) - time.level
+            error = 4 * math.sqrt(max(time.level_var, 0.0) + self.time_variance(block))
+            top = math.log(self.most[row]) if np.isfinite(self.most[row]) else 0.0
+            wide = CHANGED + math.hypot(4 * math.sqrt(max(time.var[row], 0.0)), error)
+            odd |= abs(off - time.mean[row]) > wide or not -CHANGED - error < off < top + CHANGED + error
+        return odd
+
+    def _merge(self) -> None:
+        """Where blocks are many, neighbours at one setting become one."""
+        if len(self.blocks) < MOST_BLOCKS:
+            return
+        pairs = [n for n in range(len(self.blocks) - 1) if self.blocks[n].row == self.blocks[n + 1].row]
+        if pairs:
+            at = min(pairs, key=lambda n: self.blocks[n].time_s + self.blocks[n + 1].time_s)
+            self.blocks[at : at + 2] = [self.blocks[at] + self.blocks[at + 1]]
+
+    def bar(self, row: int, why: str) -> None:
+        """A setting that cannot be set or measured."""
+        self.barred[row] = why
+
+    # what others ask
+
+    @property
+    def measured(self) -> bool:
+        """Whether the default setting was measured."""
+        return any(each.row == self.rungs.reference for each in self.blocks)
+
+    def best_measured(self) -> int:
+        """The row of least cost within the limit among those that were measured."""
+        time, power = self.effects()
+        mean, most = self.bounded(time)
+        cost = self.cost(mean, power.mean)
+        limit = math.inf if self.max_slowdown is None else math.log1p(self.max_slowdown)
+        rows = {each.row for each in self.blocks if (mean if self.counted else most)[each.row] <= limit}
+        return min(rows | {self.rungs.reference}, key=lambda row: float(cost[row]))
+
+    def held(self) -> int:
+        """The row of least cost that keeps the limit for sure."""
+        time, power = self.effects()
+        mean, most = self.bounded(time)
+        cost = self.cost(mean, power.mean)
+        cost[list(self.barred)] = np.inf
+        allowed = most <= math.log1p(self.allowed())
+        if not self.counted:
+            allowed &= self.sure
+        allowed[self.rungs.reference] = True
+        return int(np.argmin(np.where(allowed, cost, np.inf)))
+
+    def about(self, row: int) -> Choice:
+        """What is known of a setting."""
+        time, power = self.effects()
+        mean, most = self.bounded(time)
+        sd_t = math.sqrt(max(float(time.var[row]), 0.0)) if self.counted else float(most[row]) / math.sqrt(12.0)
+        sd_e = math.hypot(sd_t, math.sqrt(max(float(power.var[row]), 0.0)))
+        limit = math.inf if self.max_slowdown is None else math.log1p(self.max_slowdown)
+        kept = 1.0 if most[row] <= limit else float(ndtr((limit - mean[row]) / max(sd_t, 1e-6)))
+        return Choice(
+            self.rungs.settings[row], math.exp(mean[row]), math.exp(mean[row] + power.mean[row]), sd_t, sd_e,
+            kept, any(each.row == row for each in self.blocks),
+        )
+
+    def frame(self) -> pl.DataFrame:
+        """One row per setting: knobs, time_ratio, time_sd, energy_ratio, energy_sd, p_allowed, probes."""
+        found = [self.about(row) for row in range(len(self.rungs.z))]
+        probes = np.bincount([each.row for each in self.blocks], minlength=len(found))
+        names = ("time_ratio", "time_sd", "energy_ratio", "energy_sd", "p_allowed")
+        columns = {name: [float(getattr(each, name)) for each in found] for name in names}
+        return knobs(self.rungs.settings).with_columns(
+            **{name: pl.Series(values) for name, values in columns.items()},
+            probes=pl.Series(probes.astype(np.int64)),
+        )
+
+    def sentence(self, row: int) -> str:
+        """Why a setting is held, from the numbers that decided it."""
+        time, power = self.effects()
+        mean, most = self.bounded(time)
+        name = str(self.rungs.settings[row]) if row != self.rungs.reference else "the default setting"
+        parts = []
+        if self.sure[row] and row != self.rungs.reference:
+            parts.append(f"at most {100 * (self.most[row] - 1):.1f} % slower by its clocks")
+        about = self.about(row)
+        if about.measured and self.counted and row != self.rungs.reference:
+            parts.append(f"{100 * (about.time_ratio - 1):.1f} ± {196 * about.time_sd:.1f} % slower measured")
+        if row != self.rungs.reference:
+            parts.append(f"{100 * (1 - about.energy_ratio):.1f} ± {196 * about.energy_sd:.1f} % less energy")
+        cost = self.cost(mean, power.mean)
+        cost[list(self.barred)] = np.inf
+        better = cost < cost[row] - 1e-3
+        other = int(np.argmin(np.where(better & (mean < mean[row] + 0.05), cost, np.inf)))
+        text = f"{name}: {', '.join(parts) or 'nothing saves more and keeps the limit'}"
+        if better[other] and other != row:
+            text += (f"; {self.rungs.settings[other]} would save {100 * (cost[row] - cost[other]):.1f} % more "
+                     f"but may be {100 * math.expm1(most[other]):.1f} % slower")
+        return text

@@ -1,0 +1,172 @@
+"""Measures one block: a setting arrives, whole iterations are counted, and their energy is read."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..experiments.iteration_sources import Counter, Guess, Marked, Trace, busy_and_clock
+from ..experiments.probe import READ_S, WAIT_S, energy
+from ..search.clocks.descent import Plan
+from ..search.clocks.effects import Block
+from .gpus import TunedGpus
+
+Array = np.ndarray
+
+LATE = 1.3  # times a usual iteration: a late batch or a checkpoint, which says nothing of a setting
+ENOUGH = 12  # iterations, from which on it is known what is usual
+LAST = 400  # of them that are looked at
+UNCOUNTED_S = 2.0  # of a block without iterations, at least
+PATIENCE_S = 60.0  # without an iteration, beyond three times the expected time of a block
+ENDLESS = 1.6  # times what is too slow: such an iteration need not end
+
+
+class Usual:
+    """Which iterations are usual; different lengths of batches are."""
+
+    def __init__(self) -> None:
+        self._seen = np.empty(0)
+
+    def mask(self, lengths: Array) -> Array:
+        """Whether each of these is usual, given those before."""
+        self._seen = np.concatenate([self._seen, lengths])[-LAST:]
+        if len(self._seen) < ENOUGH:
+            return np.asarray(lengths < 3 * np.median(lengths))
+        usual = lengths < LATE * np.quantile(self._seen, 0.9)
+        # Where most are long, the work or the setting is another.
+        return usual if usual.mean() > 0.5 else np.ones(len(lengths), bool)
+
+
+class BlockMeter:
+    """A block that is under way: `advance` it until there is a `block`, or `failed` says why there is none.
+
+    Args:
+        gpus: At the plan's setting since `asked_s`.
+        source: What counts iterations; None where nothing does.
+        plan: Least length.
+        usual: Of the present work.
+        unit_s: Expected time of an iteration.
+        guess: The same with its limits, for a power trace.
+        origin_s: Where the block's times begin.
+    """
+
+    def __init__(
+        self, gpus: TunedGpus, source: Marked | Trace | None, plan: Plan, usual: Usual, *, asked_s: float,
+        unit_s: float, guess: Guess | None, origin_s: float,
+    ) -> None:
+        self.plan, self.failed, self.asked_s = plan, "", asked_s
+        self._gpus, self._source, self._usual = gpus, source, usual
+        self._unit_s, self._guess, self._origin_s = unit_s, guess, origin_s
+        self.begin_s: float | None = None  # since when the setting is active
+        self._ends: Array | None = None  # of its iterations
+        self._lengths: tuple[float, float, float] = 0.0, 0.0, 0.0  # count, scatter, error of the mean
+        self._span: tuple[float, float] | None = None
+        self.block: Block | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.block is not None or bool(self.failed)
+
+    def advance(self, now_s: float, *, idle: bool = False) -> None:
+        """Look once; a GPU that is idle has no iterations, and a block without marks begins after that."""
+        if self.begin_s is None:
+            settled_s = self._gpus.settled_s(now_s)
+            if settled_s is None:
+                return
+            self.begin_s = max(settled_s, self.asked_s)
+        if self.over or now_s < self.begin_s:
+            return
+        if idle and self._span is None and (self._source is None or isinstance(self._source, Trace)):
+            self.begin_s = now_s
+        if self._span is None:
+            if isinstance(self._source, Trace):
+                self._count_trace(now_s, self._source)
+            elif self._source is not None:
+                self._count_marks(now_s, self._source)
+            elif now_s - self.begin_s >= max(self.plan.seconds, UNCOUNTED_S):
+                self._span = self.begin_s, now_s
+        elif now_s >= self._span[1] + READ_S:
+            self._read(now_s)
+
+    def _count_marks(self, now_s: float, source: Marked) -> None:
+        plan, begin_s = self.plan, self.begin_s
+        assert begin_s is not None
+        ends, counts = steps(source, begin_s, now_s)
+        count, took_s = float(counts.sum()), float(ends[-1] - ends[0]) if len(ends) else 0.0
+        slow = len(counts) >= 2 and took_s / count > plan.too_slow_s
+        since_s = now_s - (float(ends[-1]) if len(ends) else begin_s)
+        if not len(counts) and since_s > ENDLESS * plan.too_slow_s:
+            self._span, self._lengths = (now_s - since_s, now_s), (1.0, 0.0, 0.2)
+            return
+        if not slow and (count < plan.count or took_s < plan.seconds):
+            if now_s - begin_s > 3 * (plan.seconds + plan.count * self._unit_s) + PATIENCE_S:
+                self.failed = f"{count:.0f} iterations ended in {now_s - begin_s:.0f} s"
+            return
+        self._ends, self._span = ends, (float(ends[0]), float(ends[-1]))
+
+    def _count_trace(self, now_s: float, source: Trace) -> None:
+        assert self.begin_s is not None
+        assert self._guess is not None
+        if now_s - self.begin_s < max(self.plan.seconds, (self.plan.count + 2) * self._guess.seconds):
+            return
+        runs = source.runs(self.begin_s, now_s, self._guess)
+        if not runs:
+            self.failed = f"no iteration is seen in {now_s - self.begin_s:.0f} s"
+            return
+        run = max(runs, key=lambda each: each.iterations)
+        error = math.hypot(run.sd_s / run.iteration_s, run.common_sd)
+        self._span = self.begin_s, now_s
+        self._lengths = (now_s - self.begin_s) / run.iteration_s, 0.0, error
+
+    def _read(self, now_s: float) -> None:
+        assert self._span is not None
+        (begin_s, end_s), (count, scatter, error) = self._span, self._lengths
+        spans, time_s = [self._span], end_s - begin_s
+        if self._ends is not None and self._source is not None and not isinstance(self._source, Trace):
+            ends, counts = steps(self._source, begin_s, end_s)
+            lengths = np.diff(ends) / counts
+            usual = self._usual.mask(lengths) & ~_in_phases(self._source, ends)
+            if not usual.any():
+                self.failed = "only unusual iterations"
+                return
+            edges = np.flatnonzero(np.diff(np.concatenate([[0], usual.astype(int), [0]])))
+            spans = [(float(ends[a]), float(ends[b])) for a, b in edges.reshape(-1, 2)]
+            count, time_s = float(counts[usual].sum()), float((lengths * counts)[usual].sum())
+            mean_s = time_s / count
+            scatter = float(np.std(lengths[usual])) / mean_s if usual.sum() > 2 else 0.0
+        found = [(energy(self._gpus.meter, *span), span[1] - span[0]) for span in spans]
+        known = [(each, length_s) for each, length_s in found if each is not None]
+        if not known:
+            if now_s > end_s + WAIT_S:
+                self.failed = ("the energy could not be measured: its counter does not move, or too few "
+                               "readings fell around the block")
+            return
+        read_s = sum(length_s for _, length_s in known)
+        scale = time_s / read_s
+        clock_mhz = busy_and_clock(self._gpus.recorder.rows(self._gpus.devices[0].uuid, begin_s, end_s))[1]
+        self.block = Block(
+            self.plan.row, count, time_s, scale * sum(each.energy_j for each, _ in known),
+            scale * math.hypot(*(each.uncertainty_j / 1.96 for each, _ in known)), scatter, error,
+            0.5 * (begin_s + end_s) - self._origin_s, clock_mhz,
+            self._source.name if self._source is not None else "",
+        )
+
+
+def steps(source: Marked, from_s: float, to_s: float) -> tuple[Array, Array]:
+    """Ends of iterations between two times, and how many there are between one and the next."""
+    if isinstance(source, Counter):
+        times, values = source.observed
+        inside = (times >= from_s) & (times <= to_s)
+        return times[inside], np.diff(values[inside])
+    ends = source.since(from_s, to_s)
+    return ends, np.ones(max(len(ends) - 1, 0))
+
+
+def _in_phases(source: Marked, ends: Array) -> Array:
+    """Whether each interval overlaps an evaluation, a checkpoint or a pause."""
+    phases = [] if isinstance(source, Counter) else source.phases[-32:]
+    inside = np.zeros(max(len(ends) - 1, 0), bool)
+    for phase in phases:
+        inside |= (ends[:-1] < phase.end_s) & (ends[1:] > phase.start_s)
+    return inside
