@@ -243,11 +243,10 @@ class Watcher:
             self.error = traceback.format_exc()
             self.end()
             return math.inf
+        at_s = run.machine.clock() - self._begun_s
+        self.retunes_s += [at_s] * (self.tuner.log.retuned - len(self.retunes_s))
         if not self.states or self.states[-1][2] != state:
-            at_s = run.machine.clock() - self._begun_s
             self.states.append((round(at_s, 2), run.done, state))
-            if state == "re-tune":
-                self.retunes_s.append(at_s)
         return float(self.tuner.pace_s)
 
     def end(self) -> None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..experiments.iteration_sources import Counter, Guess, Marked, Trace, busy_and_clock
+from ..experiments.iteration_sources import Counter, Guess, Marked, Trace
 from ..experiments.probe import READ_S, WAIT_S, energy
 from ..search.clocks.descent import Plan
 from ..search.clocks.effects import Block
@@ -17,7 +17,7 @@ Array = np.ndarray
 LATE = 1.3  # times a usual iteration: a late batch or a checkpoint, which says nothing of a setting
 ENOUGH = 12  # iterations, from which on it is known what is usual
 LAST = 400  # of them that are looked at
-UNCOUNTED_S = 2.0  # of a block without iterations, at least
+UNCOUNTED_S = 8.0  # of a block without iterations, at least: it holds a part of one
 PATIENCE_S = 60.0  # without an iteration, beyond three times the expected time of a block
 ENDLESS = 1.6  # times what is too slow: such an iteration need not end
 
@@ -110,14 +110,11 @@ class BlockMeter:
         assert self._guess is not None
         if now_s - self.begin_s < max(self.plan.seconds, (self.plan.count + 2) * self._guess.seconds):
             return
-        runs = source.runs(self.begin_s, now_s, self._guess)
-        if not runs:
-            self.failed = f"no iteration is seen in {now_s - self.begin_s:.0f} s"
-            return
-        run = max(runs, key=lambda each: each.iterations)
-        error = math.hypot(run.sd_s / run.iteration_s, run.common_sd)
         self._span = self.begin_s, now_s
-        self._lengths = (now_s - self.begin_s) / run.iteration_s, 0.0, error
+        if runs := source.runs(self.begin_s, now_s, self._guess):
+            run = max(runs, key=lambda each: each.iterations)
+            error = math.hypot(run.sd_s / run.iteration_s, run.common_sd)
+            self._lengths = (now_s - self.begin_s) / run.iteration_s, 0.0, error
 
     def _read(self, now_s: float) -> None:
         assert self._span is not None
@@ -142,15 +139,33 @@ class BlockMeter:
                 self.failed = ("the energy could not be measured: its counter does not move, or too few "
                                "readings fell around the block")
             return
+        rows = self._gpus.recorder.rows(self._gpus.devices[0].uuid, begin_s, end_s)
         read_s = sum(length_s for _, length_s in known)
+        own_sd = power_error(rows, time_s) if count == 0 else 0.0
         scale = time_s / read_s
-        clock_mhz = busy_and_clock(self._gpus.recorder.rows(self._gpus.devices[0].uuid, begin_s, end_s))[1]
+        energy_j = scale * sum(each.energy_j for each, _ in known)
+        clock_mhz = clock_under_load(rows, -2.0)
+        error_j = math.hypot(own_sd * energy_j, *(scale * each.uncertainty_j / 1.96 for each, _ in known))
         self.block = Block(
-            self.plan.row, count, time_s, scale * sum(each.energy_j for each, _ in known),
-            scale * math.hypot(*(each.uncertainty_j / 1.96 for each, _ in known)), scatter, error,
+            self.plan.row, count, time_s, energy_j, error_j, scatter, error,
             0.5 * (begin_s + end_s) - self._origin_s, clock_mhz,
             self._source.name if self._source is not None else "",
         )
+
+
+def clock_under_load(rows: Array, sds: float) -> float:
+    """Mean SM clock (MHz) while busy, and so many standard errors; NaN where it is not reported."""
+    clocks = rows["sm_clock_mhz"][~(rows["utilisation"] <= 0)]
+    clocks = clocks[np.isfinite(clocks)]
+    if not len(clocks):
+        return math.nan
+    return float(clocks.mean() + sds * clocks.std() / math.sqrt(len(clocks)))
+
+
+def power_error(rows: Array, seconds: float) -> float:
+    """Relative standard error of a mean power over seconds that hold no whole number of iterations."""
+    power_w = rows["power_w"][np.isfinite(rows["power_w"])]
+    return 0.5 * float(power_w.std() / power_w.mean()) / math.sqrt(seconds) if len(power_w) > 2 else 0.1
 
 
 def steps(source: Marked, from_s: float, to_s: float) -> tuple[Array, Array]:

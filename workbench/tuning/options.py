@@ -40,7 +40,8 @@ def check_options(
         model: A model, its path, None or False.
         progress: A function that counts iterations; None for none.
     """
-    for what, value, known in (("over", over, ("power", "clocks", "both", "memory")), ("search", search, SEARCHES)):
+    knobs = ("power", "clocks", "both", "memory")
+    for what, value, known in (("over", over, knobs), ("search", search, SEARCHES)):
         if value not in known:
             raise UsageError(f"{what}={value!r} is not known; choose {', '.join(known)}")
     if not (model is None or model is False or isinstance(model, (str, Path)) or hasattr(model, "predict")):

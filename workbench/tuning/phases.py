@@ -15,10 +15,12 @@ import math
 
 from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, UsageError
 from ..experiments.iteration_sources import Marked, MarkedIterations
+from ..experiments.probe import READ_S, energy
 from ..measurement.meter import Meter
 from ..records import Setting
 from ..search.clocks.descent import BLOCK_COUNT, BLOCK_S, HOLD_SHARE, Plan
-from .blocks import BlockMeter
+from ..search.clocks.effects import Block
+from .blocks import BlockMeter, power_error
 from .change_detection import IDLE_S, busy_gpus
 from .detect_iterations import IterationDetector
 from .gpus import TunedGpus
@@ -126,10 +128,18 @@ class Looking(TunerPhase):
             if settled_s is None:
                 return self
             self._settled_s = max(settled_s, self._from_s)
-        if now_s - self._settled_s < LOOK_S:
+        if now_s - self._settled_s < LOOK_S + READ_S:
             return self
-        job = TunedJob(self.work, self._settled_s, now_s)
-        self.work.log.open(job, self._settled_s)
+        from_s, to_s = self._settled_s, self._settled_s + LOOK_S
+        job = TunedJob(self.work, from_s, to_s)
+        self.work.log.open(job, from_s)
+        if used := energy(gpus.meter, from_s, to_s):
+            rows = gpus.recorder.rows(gpus.devices[0].uuid, from_s, to_s)
+            error_j = math.hypot(power_error(rows, LOOK_S) * used.energy_j, used.uncertainty_j / 1.96)
+            job.method.tell(Block(
+                job.method.rungs.reference, 0.0, LOOK_S, used.energy_j, error_j, 0.0, 0.0,
+                0.5 * (from_s + to_s) - job.begun_s,
+            ))
         return Measuring(job, now_s)
 
     def resume(self, now_s: float, *, crowded: bool) -> TunerPhase:
@@ -254,7 +264,7 @@ class Measuring(TunerPhase):
         else:
             changed = job.tell(meter.block)
             log.probed(job, meter, now_s)
-            if changed:
+            if changed or job.lost:
                 return self._another(now_s)
             if not job.method.doubtful:
                 log.ledger.believe()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..errors import UsageError
 from ..experiments.evidence import known_runs
-from ..experiments.iteration_sources import Guess, Marked, MarkedIterations, Trace, busy_and_clock
+from ..experiments.iteration_sources import Guess, Marked, MarkedIterations, Trace
 from ..records import Setting
 from ..search.clocks.descent import Descent, Plan, time_bounds
 from ..search.clocks.effects import Block, ladders
@@ -18,7 +18,7 @@ from ..search.earlier import EarlierCurve, best_row, first_known
 from ..search.objective import Objective, resolve_objective
 from ..search.space import SettingSpace
 from .balance import Balance
-from .blocks import BlockMeter, Usual
+from .blocks import BlockMeter, Usual, clock_under_load
 from .change_detection import ForeignProcessMonitor, IdleMonitor
 from .detect_iterations import DetectedIterations
 from .gpus import TunedGpus
@@ -29,7 +29,8 @@ from .record import TuningRecord
 MEETS = 1.03  # times the highest power under load: above such a limit a GPU does not slow down
 PAUSE_S = 1.0  # without work: longer than within an iteration
 TRIES = 3  # blocks in a row without a result before something else is tried
-CLOCK_ERROR = 0.03  # of a ratio of times, next to three standard errors: clocks are sampled, iterations drift
+CLOCK_ERROR = 0.03  # of a ratio of times, next to three standard errors: clocks are sampled
+GROWS_PER_S = 0.001  # the same, for each second: iterations become longer
 
 
 @dataclass
@@ -77,16 +78,17 @@ class TunedJob:
         source: What counts iterations; None: the clocks alone keep the limit.
         pinned: A row that a person has chosen.
         distrusted: Whether the power trace has shown no trustworthy period.
+        lost: Whether the power trace does not show the iterations any more: the work may be another.
     """
 
     def __init__(self, work: Workplace, from_s: float, to_s: float) -> None:
         self.work, self.log, self.gpus = work, work.log, work.gpus
         self.source: Marked | Trace | None = None
         self.pinned: int | None = None
-        self.distrusted, self.failures = False, 0
+        self.distrusted, self.lost, self.failures = False, False, 0
         self.usual = Usual()
         self.balance = Balance(work.gpus, self.ends_s, self.log.note)
-        self._period_s: dict[int, float] = {}  # of a trace, by row, as measured last
+        self._period: tuple[int, float, float] = (0, 0.0, 0.0)  # of a trace, as measured last: row, s, when
         self.begun_s = work.log.begun_s
         request, space, recorder = work.request, work.gpus.space, work.gpus.recorder
         rows = [recorder.rows(device.uuid, from_s, to_s) for device in work.gpus.devices]
@@ -103,7 +105,7 @@ class TunedJob:
             meets.append(max(MEETS * high_w, 1.05 * mean_w / max(share, 0.3)))
             bounds.append((each["sm_clock_mhz"], used))
             busy.append(share)
-            clock.append(busy_and_clock(each)[1])
+            clock.append(clock_under_load(each, 2.0))
         top_w = space.max_power_limit_w or math.inf
         rungs = ladders(space, min(tops), min(max(meets), top_w))
         most = np.max([time_bounds(rungs, *each) for each in bounds], axis=0)
@@ -137,7 +139,7 @@ class TunedJob:
         self.log.found = found
         self.log.note(found.text)
         self.usual, self.failures = Usual(), 0
-        self._period_s = {self.row: found.iteration_s} if isinstance(found.source, Trace) else {}
+        self._period = self.row, found.iteration_s, self.log.elapsed_s
         self.method.count(True)
         request, here = self.work.request, self.method.rungs.reference
         if request.warm_start:
@@ -159,18 +161,15 @@ class TunedJob:
         return self.source.since(from_s, to_s) if isinstance(self.source, Marked) else np.empty(0)
 
     def _guess(self, row: int) -> Guess:
-        """How long an iteration may take at a row, by the clocks and by what was measured."""
-        most, here = self.method.most, self.method.rungs.reference
-        known = here if here in self._period_s else next(iter(self._period_s))
-        seconds = self._period_s[known]
-        slower = min(float(most[row]), 2.0) if row != here else 1.0
-        faster = 1.0 if known == here else min(float(most[known]), 2.0)
-        wide = CLOCK_ERROR if known == here else 4 * CLOCK_ERROR
-        low, high = (1 - wide) * seconds / faster, (1 + wide) * seconds * slower
-        done = self._period_s.get(row)
-        middle = done or math.sqrt(low * high)
-        sd = 0.02 if done else max(math.log(high / low) / 4, 0.02)
-        return Guess(middle, sd, min(low, 0.95 * middle), max(high, 1.05 * middle))
+        """How long an iteration may take at a row, by the clocks and by what was measured last."""
+        known, seconds, at_s = self._period
+        wide = CLOCK_ERROR + GROWS_PER_S * (self.log.elapsed_s - at_s)
+        here, there = (min(float(self.method.most[each]), 2.0) for each in (known, row))
+        if known == row:
+            here = there = 1.0
+        low, high = seconds / here / (1.0 + wide), seconds * there * (1.0 + wide)
+        middle = math.sqrt(low * high)
+        return Guess(middle, max(math.log(high / low) / 4, 0.02), low, high)
 
     # blocks
 
@@ -184,19 +183,28 @@ class TunedJob:
 
     def tell(self, block: Block) -> bool:
         """A block was measured; returns whether the work has changed."""
-        here = self.method.rungs.reference
-        if isinstance(self.source, Trace) and block.count:
-            unit_s, default_s = block.time_s / block.count, self._period_s.get(here)
-            if block.row != here and default_s is not None:
-                # An alias moves many times as far as the clocks allow, or becomes shorter.
-                error = CLOCK_ERROR + 3 * block.time_sd
-                if not 1 - error < unit_s / default_s < float(self.method.most[block.row]) * (1 + error):
-                    self.failed("an iteration would take "
-                                f"{unit_s / default_s:.3f} times as long, which the clocks do not allow")
-                    return False
-            self._period_s[block.row] = unit_s
-        self.failures = 0
+        if isinstance(self.source, Trace):
+            why = self._wrong(block)
+            if why:
+                block = replace(block, count=0.0)  # its power counts
+                self.failed(why)
+            else:
+                self._period = block.row, block.time_s / block.count, self.log.elapsed_s
+        if block.count or self.source is None:
+            self.failures = 0
         return self.method.tell(block)
+
+    def _wrong(self, block: Block) -> str:
+        """Why the length of a block's iterations cannot be true; empty where it can."""
+        if not block.count:
+            return f"no iteration is seen in {block.time_s:.0f} s"
+        guess, unit_s = self._guess(block.row), block.time_s / block.count
+        error = 3.0 * block.time_sd
+        if guess.least_s * (1.0 - error) < unit_s < guess.most_s * (1.0 + error):
+            return ""
+        # An alias moves many times as far as the clocks allow, or becomes shorter.
+        return (f"an iteration would take {unit_s:.3g} s, and the clocks allow {guess.least_s:.3g} to "
+                f"{guess.most_s:.3g} s")
 
     def failed(self, why: str) -> None:
         """A block has shown nothing.
@@ -208,8 +216,12 @@ class TunedJob:
         self.log.note(f"a block has failed: {why}")
         if self.failures >= TRIES and "energy" in why:
             raise UsageError(f"{why}, {self.failures} times in a row; without it nothing can be compared")
+        counted = {each.row for each in self.method.blocks if each.count}
         if self.failures >= TRIES and isinstance(self.source, Trace):
-            self.distrust(why)
+            if len(counted) < 2:
+                self.distrust(why)
+            else:
+                self.lost = True
 
     def rebalance(self, now_s: float) -> bool:
         """Reduce clocks of GPUs that wait, or restore them; returns whether anything was changed."""

@@ -26,18 +26,19 @@ from ..space import knobs
 from .base import Choice
 from .effects import CLOCK, LEAST_SD, LIMIT, POWER, TIME, Array, Block, Curves, Effects, Ladders
 
-SURE_SD = 2.0  # standard deviations that a held setting stays within the allowed slowdown
+SURE_SD = 1.7  # standard deviations that a held setting stays within the allowed slowdown
 AIM = 0.97  # of the allowed slowdown
 BLOCK_S, BLOCK_COUNT = 4.0, 6  # of a block, at least: several readings of every sensor, and a scatter
 HOLD_SHARE = 0.08  # of the time so far: how long a setting is held before the next decision
 HORIZON_S = 300.0  # that a job of unknown length still lasts, at least; else as long as it has lasted
 WORTH = 0.0005  # of the cost of the rest of the job: what a trial must promise
 STEP = 0.25  # of ln(time) in the worst case, beyond the deepest setting that was visited
+SWITCH_S = 0.5  # that a change of the setting costs
 MOVED = 0.06  # of ln(time) since the default was last measured, before it is measured again
-GROWN = 0.03  # by which counted iterations may exceed what the clocks suggest (facts of 94 measured curves)
-GROWTH = 0.1  # of the cycles for a fall of the clock by all of it, where nothing is counted
-CHANGED = 0.08  # of ln(time) or ln(power), beyond the errors: another work
+GROWTH = 0.2  # of the cycles of work, at most, for each fall of the clock as a share of it
+CHANGED, CHANGED_SD = 0.05, 3.0  # of ln(time) or ln(power), and beyond so many standard deviations: odd
 FIRST_SCATTER, FIRST_COUNT = 0.02, 8  # of single iterations, until it is known; what that guess counts for
+POWER_SLOPE = 0.9  # of ln(power) over ln(clock), at least: how far a power limit lowers the clock
 MOST_BLOCKS = 80  # that are kept apart
 
 
@@ -79,7 +80,7 @@ def time_bounds(rungs: Ladders, clocks_mhz: Array, busy: Array) -> Array:
             ratio = np.maximum(clock / setting.sm_clock_mhz, 1.0)
             most[row] = idle + float((share * ratio).sum()) / len(busy)
         elif rungs.knob[row] == LIMIT:
-            most[row] = idle + (1.0 - idle) * math.exp(rungs.z[row] / 0.9)
+            most[row] = idle + (1.0 - idle) * math.exp(rungs.z[row] / POWER_SLOPE)
         elif rungs.z[row] > 0:
             most[row] = idle + (1.0 - idle) * math.exp(rungs.z[row])
     return most
@@ -121,7 +122,7 @@ class Descent:
         self.sure = (rungs.knob == CLOCK) & np.isfinite(most)  # where `most` is known by clocks under load
         self._earlier_s = earlier_s
         self._curves = Curves(rungs, TIME), Curves(rungs, POWER)
-        self._deepest = (0.0, 1.0, 1 / 0.9)  # limit that was visited: its z, its bound, how the bound grows
+        self._limits: dict[int, float] = {}  # bounds of the power limits that were visited, by row
         self._odd, self._base_level = 0, 0.0
         self._known: tuple[float, Effects, Effects] | None = None
 
@@ -179,11 +180,10 @@ class Descent:
 
     def bounded(self, time: Effects) -> tuple[Array, Array]:
         """Mean and quantile (`SURE_SD`) of the effects on ln(time): between 0 and what the clocks allow."""
+        top = np.log(np.maximum(self.most, 1.0) * (1.0 + GROWTH * (1.0 - np.exp(-self.rungs.z))))
         if not self.counted:
-            fall = 1.0 - np.exp(-self.rungs.z)
-            top = np.log(np.maximum(self.most, 1.0) * (1.0 + GROWTH * fall))
             return 0.5 * top, top
-        top = np.where(self.sure, np.log(np.maximum(self.most, 1.0)) + math.log1p(GROWN), 5.0)
+        top = np.where(self.sure, top, 5.0)
         sd = np.sqrt(np.maximum(time.var, 1e-12))
         low, high = -time.mean / sd, (top - time.mean) / sd
         below, share = ndtr(low), np.maximum(ndtr(high) - ndtr(low), 1e-12)
@@ -282,7 +282,7 @@ class Descent:
         best = Plan(held, hold_s, BLOCK_COUNT, "held", ""), WORTH * left_s
         time_h, power_h = time.cov(held), power.cov(held)
         length_s = max(BLOCK_S, BLOCK_COUNT * self.unit_s)
-        slow_s = math.exp(min(time.level + allowed + CHANGED + 1.5 * self.scatter, 30.0))
+        slow_s = math.exp(min(time.level + allowed + 0.08 + 1.5 * self.scatter, 30.0))
         for seconds in (length_s, 3 * length_s, 9 * length_s):
             if seconds > max(length_s, 0.1 * left_s):
                 break
@@ -301,20 +301,21 @@ class Descent:
             u = (cost[held] - cost) / sd
             expected = sd * (u * ndtr(u) + np.exp(-u * u / 2) / math.sqrt(2 * math.pi))
             late = np.maximum(np.exp(mean - allowed) - 1.0, 0.0) / max(limit, 1e-3) * saving
-            value = expected * keeps * (left_s - seconds) - seconds * (np.maximum(cost - cost[held], 0.0) + late)
-            value = np.where(np.isfinite(cost), value - 0.5 * saving, -np.inf)
+            loss = seconds * (np.maximum(cost - cost[held], 0.0) + late) + SWITCH_S * saving
+            value = np.where(np.isfinite(cost), expected * keeps * (left_s - seconds) - loss, -np.inf)
             value[[held, here]] = -np.inf
             row = int(np.argmax(value))
             if value[row] > best[1]:
-                why = f"may save {100 * expected[row]:.1f} % more, and is allowed with {100 * keeps[row]:.0f} %"
+                why = f"may save {100 * expected[row]:.1f} % more; allowed with {100 * keeps[row]:.0f} %"
                 best = Plan(row, seconds, BLOCK_COUNT, "trial", why, slow_s), float(value[row])
             if not self.recheck or not np.isfinite(near[wanted]):
                 continue
             # A smaller error of the default allows a setting nearer to the limit.
             before = math.sqrt(max(time.var[wanted], 1e-12))
-            better = math.sqrt(max(time.var[wanted] - time.with_level[wanted] ** 2 / (time.level_var + noise_t), 1e-12))
+            learnt = time.with_level[wanted] ** 2 / (time.level_var + noise_t)
+            better = math.sqrt(max(time.var[wanted] - learnt, 1e-12))
             steep = max(cost[held] - cost[wanted], 0.0) / max(most[wanted] - most[held], 0.003)
-            worth = left_s * steep * SURE_SD * (before - better) - (seconds + 0.5) * saving
+            worth = left_s * steep * SURE_SD * (before - better) - (seconds + SWITCH_S) * saving
             if worth > best[1]:
                 why = f"lowers the error of times from {100 * before:.1f} to {100 * better:.1f} %"
                 best = Plan(here, seconds, BLOCK_COUNT, "default", why), worth
@@ -322,15 +323,17 @@ class Descent:
 
     def _by_clocks(self, hold_s: float) -> Plan:
         """The least power among the settings that cannot be too slow by their clocks."""
-        _, power = self.effects()
-        _, most = self.bounded(self.effects()[0])
-        safe = self.sure & (most <= math.log1p(self.allowed()))
+        time, power = self.effects()
+        _, most = self.bounded(time)
+        safe = np.isfinite(most) & (most <= math.log1p(self.allowed()))
         safe[self.rungs.reference] = True
         safe[list(self.barred)] = False
-        cost = self.cost(0.5 * most, power.mean - np.sqrt(np.maximum(power.var, 0.0)))
+        # Nothing tells their times apart.
+        cost = self.cost(np.zeros(len(most)), power.mean - np.sqrt(np.maximum(power.var, 0.0)))
         row = int(np.argmin(np.where(safe, cost, np.inf)))
         known = any(each.row == row for each in self.blocks)
-        return Plan(row, hold_s if known else BLOCK_S, BLOCK_COUNT, "clocks", "cannot be too slow by its clocks")
+        seconds = hold_s if known else BLOCK_S
+        return Plan(row, seconds, BLOCK_COUNT, "clocks", "cannot be too slow by its clocks")
 
     # what was seen
 
@@ -358,20 +361,23 @@ class Descent:
 
     def _learn_clock(self, block: Block) -> None:
         """Bound the time at a power limit, and above it, by the clock under load that it left."""
-        z, knob = self.rungs.z, self.rungs.knob
+        z, knob, here = self.rungs.z, self.rungs.knob, self.rungs.reference
         if knob[block.row] != LIMIT or not block.clock_mhz > 0 or not self.clock_mhz > 0:
             return
         bound = (self.busy * max(self.clock_mhz / block.clock_mhz, 1.0) + 1.0 - self.busy) * 1.005
-        here = (knob == LIMIT) & (z <= z[block.row] + 1e-9)
-        self.most = np.where(here, np.minimum(self.most, bound), self.most)
-        self.sure = self.sure | (here & (z > 0))
-        deep, most, steep = self._deepest
-        if z[block.row] >= deep - 1e-9:  # how much a lower limit lowers the clock further, at most
-            if z[block.row] > deep + 0.01:
-                steep = max(1 / 0.9, 1.5 * math.log(max(bound / most, 1.0)) / (z[block.row] - deep))
-            self._deepest = float(z[block.row]), bound, steep
-            below = (knob == LIMIT) & (z > z[block.row] + 1e-9)
-            self.most = np.where(below, bound * np.exp((z - z[block.row]) * steep), self.most)
+        self._limits[block.row] = bound
+        visited = sorted(self._limits, key=lambda row: float(z[row]))
+        for row in np.flatnonzero(knob == LIMIT):
+            deeper = [self._limits[each] for each in visited if z[each] >= z[row] - 1e-9]
+            if deeper:
+                self.most[row], self.sure[row] = min(deeper), z[row] > 0
+                continue
+            # Below all that were visited a limit lowers the clock further, half as steeply again at most.
+            last = visited[-1]
+            before, shallow = (visited[-2], self._limits[visited[-2]]) if len(visited) > 1 else (here, 1.0)
+            fall = max(float(z[last] - z[before]), 0.01)
+            steep = max(1 / POWER_SLOPE, 1.5 * math.log(max(self._limits[last] / shallow, 1.0)) / fall)
+            self.most[row] = self._limits[last] * math.exp(float(z[row] - z[last]) * steep)
 
     def _is_odd(self, block: Block) -> bool:
         if len(self.blocks) < 2 or not any(each.row == self.rungs.reference for each in self.blocks):
@@ -379,12 +385,12 @@ class Descent:
         time, power = self.effects()
         row, off = block.row, math.log(block.energy_j / block.time_s) - power.level
         sd = math.sqrt(max(power.var[row] + power.level_var + 2 * power.with_level[row], 0.0) + LEAST_SD**2)
-        odd = abs(off - power.mean[row]) > 0.05 + 4 * sd
+        odd = abs(off - power.mean[row]) > CHANGED + CHANGED_SD * sd
         if block.count and not block.time_sd:  # a length from the power trace may be an alias
             off = math.log(block.time_s / block.count) - time.level
-            error = 4 * math.sqrt(max(time.level_var, 0.0) + self.time_variance(block))
+            error = CHANGED_SD * math.sqrt(max(time.level_var, 0.0) + self.time_variance(block))
             top = math.log(self.most[row]) if np.isfinite(self.most[row]) else 0.0
-            wide = CHANGED + math.hypot(4 * math.sqrt(max(time.var[row], 0.0)), error)
+            wide = CHANGED + math.hypot(CHANGED_SD * math.sqrt(max(time.var[row], 0.0)), error)
             odd |= abs(off - time.mean[row]) > wide or not -CHANGED - error < off < top + CHANGED + error
         return odd
 
@@ -425,7 +431,7 @@ class Descent:
         cost[list(self.barred)] = np.inf
         allowed = most <= math.log1p(self.allowed())
         if not self.counted:
-            allowed &= self.sure
+            allowed &= np.isfinite(most)
         allowed[self.rungs.reference] = True
         return int(np.argmin(np.where(allowed, cost, np.inf)))
 
@@ -433,7 +439,7 @@ class Descent:
         """What is known of a setting."""
         time, power = self.effects()
         mean, most = self.bounded(time)
-        sd_t = math.sqrt(max(float(time.var[row]), 0.0)) if self.counted else float(most[row]) / math.sqrt(12.0)
+        sd_t = math.sqrt(max(float(time.var[row]), 0.0) if self.counted else float(most[row]) ** 2 / 12.0)
         sd_e = math.hypot(sd_t, math.sqrt(max(float(power.var[row]), 0.0)))
         limit = math.inf if self.max_slowdown is None else math.log1p(self.max_slowdown)
         kept = 1.0 if most[row] <= limit else float(ndtr((limit - mean[row]) / max(sd_t, 1e-6)))
@@ -472,6 +478,7 @@ class Descent:
         other = int(np.argmin(np.where(better & (mean < mean[row] + 0.05), cost, np.inf)))
         text = f"{name}: {', '.join(parts) or 'nothing saves more and keeps the limit'}"
         if better[other] and other != row:
-            text += (f"; {self.rungs.settings[other]} would save {100 * (cost[row] - cost[other]):.1f} % more "
-                     f"but may be {100 * math.expm1(most[other]):.1f} % slower")
+            more, slower = 100 * (cost[row] - cost[other]), 100 * math.expm1(most[other])
+            name = str(self.rungs.settings[other])
+            text += f"; {name} would save {more:.1f} % more but may be {slower:.1f} % slower"
         return text

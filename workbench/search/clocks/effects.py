@@ -20,15 +20,15 @@ from ..space import SettingSpace
 Array = np.ndarray
 
 CLOCK, LIMIT, MEMORY = 0, 1, 2
-# Slope at the default setting per unit of ln(default / value): its mean for an SM clock, and for a power limit
-# or a memory clock; its standard deviation for both; the variance by which it walks per unit.
+# Slope at the default setting per unit of ln(default / value): its mean for an SM clock, and for a power
+# limit or a memory clock; its standard deviation for both; the variance by which it walks per unit.
 TIME = (0.45, 0.10, 0.35, 0.20, 0.7)
 POWER = (-1.4, -0.4, 0.7, 0.4, 3.0)
 ROUGH_SD = 0.005  # of an effect from one step of a knob to the next
 LEAST_SD = 0.002  # relative: no block predicts the next minutes more precisely
 TREND_SD, WANDER_SD = 0.015, 0.010  # of the level per minute, and per square root of a minute
-WARM_SD = 0.006  # of the effect of all power limits, per square root of a minute: a warmer card runs slower at one
-VAGUE = 25.0  # variance of a level that nobody knows
+WARM_SD = 0.006  # of the effect of all power limits, per square root of a minute
+VAGUE = 4.0  # variance of a level that nobody knows
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Curves:
         mean, sd = (np.where(knob == CLOCK, *prior[place : place + 2]) for place in (0, 2))
         walk = prior[4]
         low, high = np.minimum.outer(z, z), np.maximum.outer(z, z)
-        same = np.equal.outer(knob, knob) & np.greater.outer(z, 0) & np.greater.outer(z, 0).T
+        same = np.equal.outer(knob, knob) & np.outer(z > 0, z > 0)
         near = np.exp(-((np.subtract.outer(z, z) / 0.02) ** 2))
         slopes = np.outer(sd * z, sd * z) + walk * low**2 * (3 * high - low) / 6
         self._mean, self._prior = mean * z, same * (slopes + ROUGH_SD**2 * near)
@@ -168,18 +168,20 @@ class Curves:
             return Effects(
                 self._mean, np.diag(total), 0.0, VAGUE, np.zeros(len(limit)), total, np.zeros((0, len(limit)))
             )
-        level = VAGUE + TREND_SD**2 * np.outer(t, t) + WANDER_SD**2 * np.minimum.outer(t, t)
-        level_now = VAGUE + TREND_SD**2 * t * now + WANDER_SD**2 * np.minimum(t, now)
+        drift = TREND_SD**2 * np.outer(t, t) + WANDER_SD**2 * np.minimum.outer(t, t)
+        drift_now = TREND_SD**2 * t * now + WANDER_SD**2 * np.minimum(t, now)
         warm = WARM_SD**2 * np.minimum.outer(t, t) * np.outer(limit[rows], limit[rows])
-        known = prior[np.ix_(rows, rows)] + warm + level + np.diag(variances + 1e-10)
+        known = prior[np.ix_(rows, rows)] + warm + VAGUE + np.diag(variances + 1e-10)
+        off = values - values[0] - self._mean[rows]
+        root = np.linalg.cholesky(known + drift)
+        residual = np.linalg.solve(root, off)
         across = prior[rows] + WARM_SD**2 * np.outer(limit[rows] * np.minimum(t, now), limit)
-        root = np.linalg.cholesky(known)
-        off = np.linalg.solve(root, values - values[0] - self._mean[rows])
-        solved, solved_level = np.linalg.solve(root, across), np.linalg.solve(root, level_now)
+        solved = np.linalg.solve(root, across)
+        solved_level = np.linalg.solve(root, VAGUE + drift_now)
         total = prior + warm_now
+        level_var = VAGUE + (TREND_SD * now) ** 2 + WANDER_SD**2 * now - float(solved_level @ solved_level)
         return Effects(
-            self._mean + solved.T @ off, np.diag(total) - (solved**2).sum(0),
-            float(values[0] + solved_level @ off),
-            max(float(VAGUE + (TREND_SD * now) ** 2 + WANDER_SD**2 * now - solved_level @ solved_level), 1e-12),
-            -solved.T @ solved_level, total, solved,
+            self._mean + solved.T @ residual, np.diag(total) - (solved**2).sum(0),
+            float(values[0] + solved_level @ residual), max(level_var, 1e-12), -solved.T @ solved_level,
+            total, solved,
         )
