@@ -26,7 +26,7 @@ from ..space import knobs
 from .base import Choice
 from .effects import CLOCK, LEAST_SD, LIMIT, POWER, TIME, Array, Block, Curves, Effects, Ladders
 
-SURE_SD = 1.7  # standard deviations that a held setting stays within the allowed slowdown
+SURE_SD = 1.9  # standard deviations that a held setting stays within the allowed slowdown
 AIM = 0.97  # of the allowed slowdown
 BLOCK_S, BLOCK_COUNT = 4.0, 6  # of a block, at least: several readings of every sensor, and a scatter
 HOLD_SHARE = 0.08  # of the time so far: how long a setting is held before the next decision
