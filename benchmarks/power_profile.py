@@ -128,7 +128,7 @@ def windows(path: Path) -> Truth:
 
 def run(truth: Truth, objective: Objective, rng: np.random.Generator) -> dict[str, Any]:
     """One profile, and how far it is from the truth."""
-    profile = PowerProfile(truth.limits_w, objective, counter_update_s=truth.counter_update_s)
+    profile = PowerProfile(truth.limits_w, objective)
     spent_s = spent_j = worked = 0.0
     last_w = truth.limits_w[0]
     slices: list[float] = []

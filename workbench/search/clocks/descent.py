@@ -259,6 +259,7 @@ class Descent:
             return Plan(here, seconds, BLOCK_COUNT, "default", "iterations have become longer or shorter")
         return self._weigh(time, power, hold_s)
 
+    @np.errstate(invalid="ignore")  # the cost of a barred setting is infinite
     def _weigh(self, time: Effects, power: Effects, hold_s: float) -> Plan:
         """Hold, try another setting, or measure the default again: what costs least until the end."""
         here, left_s, allowed = self.rungs.reference, self.left_s, math.log1p(self.allowed())
