@@ -136,7 +136,7 @@ def test_energy_within_a_slowdown_is_bounded_by_the_fastest_limit() -> None:
 def test_several_gpus_have_one_limit_and_the_choice_of_one() -> None:
     one, four = (
         PowerProfile(LIMITS_W, ZeusCost(0.5, 250.0)),
-        PowerProfile(LIMITS_W, ZeusCost(0.5, 250.0, gpus=4)),
+        PowerProfile(LIMITS_W, ZeusCost(0.5, 250.0, gpus=4), gpus=4),
     )
     drive(one)
     drive(four, gpus=4)

@@ -220,7 +220,9 @@ class JobRun(Suggesting):
             same = known_runs(label, devices[0], batch_size=size, besides="a recurring job")
 
         def make() -> PowerProfile:
-            return PowerProfile(among, self.job.study.objective, same=same)
+            return PowerProfile(
+                among, self.job.study.objective, gpus=len(self._meter.devices), same=same,
+            )
 
         self._profiling = OnlinePowerProfiler(self._meter, self._limiter, make)
         if known := self._profiling.profile.known:

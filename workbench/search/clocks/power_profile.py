@@ -33,7 +33,12 @@ from .effects import LIMIT, Block, Ladders
 
 # Constants of `PowerProfile`, set manually; `benchmarks.power_profile` scores the profiles.
 MOST_WINDOWS = 12  # profiling windows that are requested
-ABOVE, STEEP = 1.5, 0.5
+WINDOW_S = 2.5  # of a window, at least, unless an iteration takes longer
+ABOVE = 1.2  # times the mean power at the highest limit: lower limits slow a GPU down
+FLAT = 0.25  # of the depth of a limit that counts where it does not slow a GPU down
+STEEP = 0.5  # of ln(time) that a limit is thought to add at most, per unit of depth
+ROUGH_SD = 0.03  # of single limits: measured epochs jump from one limit to the next
+LEAST = -0.2  # of ln(time): epochs at a lower limit are sometimes faster
 HORIZON_S = 20_000.0  # of the recurrences that a profile serves
 
 
@@ -79,11 +84,13 @@ class PowerProfile:
     def _descent(self, draw_w: float) -> Descent:
         """The method over limits, of which those below `draw_w` slow a GPU down."""
         settings, here = self._space.settings, self._space.reference_row
-        depths = np.log(np.maximum(draw_w / np.array([each.power_limit_w for each in settings]), 1.0))
-        depths[here] = 0.0
+        limits_w = np.array([each.power_limit_w for each in settings])
+        depths = np.log(np.maximum(draw_w / limits_w, 1.0)) + FLAT * np.log(limits_w[here] / limits_w)
         rungs = Ladders(settings, np.full(len(depths), LIMIT), depths, here)
-        found = Descent(rungs, np.exp(STEEP * depths), *bounded(self.objective, None), total_s=HORIZON_S)
+        found = Descent(rungs, np.exp(STEEP * depths), *bounded(self.objective, None), total_s=HORIZON_S,
+                        rough_sd=ROUGH_SD)
         found.count(True)
+        found.least = LEAST
         return found
 
     @property
@@ -115,7 +122,7 @@ class PowerProfile:
         most = math.ceil(LONGEST_TRIAL_S / method.unit_s)
         return Trial(
             self._space.settings[plan.row], max(1, min(plan.count, most)),
-            min(plan.seconds, LONGEST_TRIAL_S), plan.why or "it is expected to cost least",
+            min(plan.seconds, WINDOW_S), plan.why or "it is expected to cost least",
         )
 
     def tell(
