@@ -33,7 +33,7 @@ from .effects import LIMIT, Block, Ladders
 
 # Constants of `PowerProfile`, set manually; `benchmarks.power_profile` scores the profiles.
 MOST_WINDOWS = 12  # profiling windows that are requested
-WINDOW_S = 2.5  # of a window, at least, unless an iteration takes longer
+WINDOW_S = 4.0  # of a window, at least, unless an iteration takes longer
 ABOVE = 1.2  # times the mean power at the highest limit: lower limits slow a GPU down
 FLAT = 0.25  # of the depth of a limit that counts where it does not slow a GPU down
 STEEP = 0.5  # of ln(time) that a limit is thought to add at most, per unit of depth
