@@ -133,7 +133,7 @@ def score(runs: pl.DataFrame) -> dict[str, float]:
     }
     return found | {
         "worst": float(runs["excess"].max()), "broken": float(runs["choice_beyond"].mean()),  # type: ignore[arg-type]
-        "probes": float(runs["probes"].mean()),  # type: ignore[arg-type]
+        "probes": float(runs["trials"].mean()),  # type: ignore[arg-type]
     }
 
 
