@@ -84,7 +84,7 @@ def search(data: Path, quick: bool) -> dict[str, Any]:
     details: dict[str, Any] = {"absent": absent, "runs": runs.height}
     print(f"\nKernels and stages, {BOUND:.0%} slowdown allowed\n")
     details["all"] = score = summarised(main)
-    _print({name: row for name, row in score.items()})
+    _print(score)
     for title, of, column in (("kind", runs, "kind"), ("noise", main, "noise"), ("file", runs, "file")):
         print(f"\nby {title}\n")
         parts = of.group_by(column, maintain_order=True)
@@ -184,7 +184,8 @@ class GridJob:
             row, count, time_s * slips[0], energy_j * slips[1],
             self.scatter / math.sqrt(count) * energy_j, self.scatter, 0.0, self.time_s + 0.5 * time_s,
         )
-        self.left, self.time_s, self.energy_j = self.left - count, self.time_s + time_s, self.energy_j + energy_j
+        self.left -= count
+        self.time_s, self.energy_j = self.time_s + time_s, self.energy_j + energy_j
         return block
 
 
@@ -264,7 +265,8 @@ def summarised(runs: pl.DataFrame) -> dict[str, dict[str, float]]:
 
 def _score(runs: pl.DataFrame) -> dict[str, float]:
     """Means of `FIGURES`; kinds weigh the same, and within a kind every problem does."""
-    weight = 1 / pl.len().over("kind", "problem", "file") / pl.struct("file", "problem").n_unique().over("kind")
+    problems = pl.struct("file", "problem").n_unique().over("kind")
+    weight = 1 / pl.len().over("kind", "problem", "file") / problems
     weights = runs.select(weight.alias("weight"))["weight"].to_numpy()
     means = {name: float(np.average(runs[name].to_numpy(), weights=weights)) for name in FIGURES[1:]}
     # below half a percent there is nothing to save

@@ -259,7 +259,8 @@ class Scripted:
         kept = self.max_slowdown is None or ratios[0] <= 1 + self.max_slowdown
         time_ratio, energy_ratio = ratios.tolist()
         return Choice(
-            self.space.settings[row], time_ratio, energy_ratio, math.nan, math.nan, float(kept), self.known(row)
+            self.space.settings[row], time_ratio, energy_ratio, math.nan, math.nan, float(kept),
+            self.known(row),
         )
 
     # where to begin

@@ -27,7 +27,7 @@ from ...records import Setting
 from ..earlier import EarlierCurve, best_row, first_known
 from ..objective import Objective, check_iterations
 from ..space import space_of
-from .base import LONGEST_TRIAL_S, Z, Done, Trial, bounded
+from .base import LONGEST_TRIAL_S, Done, Trial, Z, bounded
 from .descent import Descent
 from .effects import LIMIT, Block, Ladders
 
