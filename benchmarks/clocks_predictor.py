@@ -32,28 +32,17 @@ from workbench.search.surrogates.predictor import ClockModel, Prediction
 
 Array = np.ndarray[Any, Any]
 COUNTERS = {
-    "SMACT": "sm_active",
-    "SMOCC": "sm_occupancy",
-    "TENSO": "tensor_active",
-    "FP64A": "fp64_active",
-    "FP32A": "fp32_active",
-    "FP16A": "fp16_active",
-    "DRAMA": "dram_active",
+    "SMACT": "sm_active", "SMOCC": "sm_occupancy", "TENSO": "tensor_active", "FP64A": "fp64_active",
+    "FP32A": "fp32_active", "FP16A": "fp16_active", "DRAMA": "dram_active",
 }
 COLUMNS = {
-    "core_frequency": "sm_clock_mhz",
-    "memory_frequency": "mem_clock_mhz",
-    "time": "iteration_s",
-    "average_power": "power_w",
-    **COUNTERS,
+    "core_frequency": "sm_clock_mhz", "memory_frequency": "mem_clock_mhz", "time": "iteration_s",
+    "average_power": "power_w", **COUNTERS,
 }
 SLOWDOWN = 0.05
 ITERATIONS = 1000  # of a trial, of one second each at the reference
 TARGETS = {
-    "time_ratio_to_plain": 0.85,
-    "power_ratio_to_plain": 0.85,
-    "choice_regret": 0.025,
-    "bound_broken": 0.05,
+    "time_ratio_to_plain": 0.85, "power_ratio_to_plain": 0.85, "choice_regret": 0.025, "bound_broken": 0.05,
 }
 
 
@@ -101,17 +90,12 @@ def measured(frame: pl.DataFrame) -> Measured:
     ).rows():
         if workload in order:
             times[order[workload], place[sm, mem]], powers[order[workload], place[sm, mem]] = (
-                np.log(time_s),
-                np.log(power_w),
+                np.log(time_s), np.log(power_w),
             )
     settings = tuple(Setting(sm_clock_mhz=int(sm), mem_clock_mhz=int(mem)) for sm, mem in keys.rows())
     return Measured(
-        tuple(order),
-        settings,
-        top.select(COUNTERS.values()),
-        top["power_w"].to_numpy(),
-        times - times[:, :1],
-        powers - powers[:, :1],
+        tuple(order), settings, top.select(COUNTERS.values()), top["power_w"].to_numpy(),
+        times - times[:, :1], powers - powers[:, :1],
     )
 
 
@@ -147,8 +131,7 @@ def plain(train: Measured, test: Measured) -> tuple[Array, Array]:
 def predictions(model: ClockModel, test: Measured, space: SettingSpace) -> list[Prediction]:
     return [
         model.predict(
-            {**{name: value for name, value in row.items() if value is not None}},
-            space,
+            {**{name: value for name, value in row.items() if value is not None}}, space,
             power_w=float(test.power_w[i]),
         )
         for i, row in enumerate(test.features.iter_rows(named=True))
@@ -188,9 +171,7 @@ def charged(test: Measured, picks: Sequence[int]) -> dict[str, Any]:
     got = np.where(kept, energy[line, list(picks)], 0.0)
     regret = np.expm1(got - best)
     return {
-        "regret": float(regret.mean()),
-        "worst": float(regret.max()),
-        "broken": float(np.mean(~kept)),
+        "regret": float(regret.mean()), "worst": float(regret.max()), "broken": float(np.mean(~kept)),
         "picks": list(map(int, picks)),
     }
 
@@ -223,9 +204,7 @@ def searched(
             broken += time > np.log1p(SLOWDOWN)
         picks.append(test.settings.index(search.choice().setting))
     return picks, {
-        "time": spent[0] / len(found),
-        "energy": spent[1] / len(found),
-        "beyond_bound": broken / len(found),
+        "time": spent[0] / len(found), "energy": spent[1] / len(found), "beyond_bound": broken / len(found),
     }
 
 
@@ -252,14 +231,12 @@ def card(name: str, train_frame: pl.DataFrame, test_frame: pl.DataFrame) -> dict
     simple = plain(aligned, test)
     ours = logs(found)
     rows = {
-        "plain": errors(simple, test),
-        "ours": errors(ours, test),
+        "plain": errors(simple, test), "ours": errors(ours, test),
         "physics alone": errors(_physics(model, test, space), test),
     }
     none = [None] * len(test)
     choices = {
-        "always the highest": charged(test, [0] * len(test)),
-        "plain": charged(test, by_the_numbers(simple)),
+        "always the highest": charged(test, [0] * len(test)), "plain": charged(test, by_the_numbers(simple)),
         "ours, by the numbers": charged(test, by_the_numbers(ours)),
     }
     for title, priors in (("GPOEO's search with ours", found), ("GPOEO's search without a model", none)):
@@ -267,8 +244,7 @@ def card(name: str, train_frame: pl.DataFrame, test_frame: pl.DataFrame) -> dict
         choices[title] = charged(test, picks) | {"probes": cost}
     ratios = [rows["ours"][i] / rows["plain"][i] for i in (0, 1)]
     summary = {
-        "time_ratio_to_plain": ratios[0],
-        "power_ratio_to_plain": ratios[1],
+        "time_ratio_to_plain": ratios[0], "power_ratio_to_plain": ratios[1],
         "choice_regret": choices["ours, by the numbers"]["regret"],
         "bound_broken": choices["ours, by the numbers"]["broken"],
     }
@@ -280,9 +256,7 @@ def card(name: str, train_frame: pl.DataFrame, test_frame: pl.DataFrame) -> dict
         "covered": covered(found, test),
         "by_clock": _by_clock({"plain": simple, "ours": ours}, test),
         "model": {
-            "held_out": model.error,
-            "by_setting": model.errors.to_dicts(),
-            "workloads": model.workloads,
+            "held_out": model.error, "by_setting": model.errors.to_dicts(), "workloads": model.workloads,
             "dropped": list(model.dropped),
         },
     }
@@ -299,18 +273,12 @@ def _aligned(train: Measured, test: Measured) -> Measured:
         )
     order = [at[each] for each in test.settings]
     return Measured(
-        train.names,
-        test.settings,
-        train.features,
-        train.power_w,
-        train.log_time[:, order],
+        train.names, test.settings, train.features, train.power_w, train.log_time[:, order],
         train.log_power[:, order],
     )
 
 
-def _physics(
-    model: ClockModel, test: Measured, space: SettingSpace
-) -> tuple[Array, Array]:
+def _physics(model: ClockModel, test: Measured, space: SettingSpace) -> tuple[Array, Array]:
     """The card's laws without the trees, read at the test's settings."""
     from workbench.search.surrogates.prediction import surface
 
@@ -380,8 +348,7 @@ def held_out(
 def robust(frame: pl.DataFrame) -> dict[str, tuple[float, float]]:
     """`held_out` in several ways; the applications are not touched."""
     return {
-        "as it is": held_out(frame),
-        "5 % noise on counters, power and time": held_out(frame, noise=0.05),
+        "as it is": held_out(frame), "5 % noise on counters, power and time": held_out(frame, noise=0.05),
         "every other clock learned": held_out(frame, keep_clocks=2),
         "every fourth clock learned": held_out(frame, keep_clocks=4),
         "memory activity and power only": held_out(frame, features=["dram_active"]),
@@ -431,13 +398,8 @@ def tell(result: dict[str, Any]) -> None:
         )
         print()
         heads = [
-            "choice within 5 %",
-            "mean regret, %",
-            "worst, %",
-            "bound broken",
-            "probes: time",
-            "probes: energy",
-            "probes beyond",
+            "choice within 5 %", "mean regret, %", "worst, %", "bound broken", "probes: time",
+            "probes: energy", "probes beyond",
         ]
         rows = []
         for name, one in each["choices"].items():

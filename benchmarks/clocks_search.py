@@ -139,19 +139,14 @@ def _tasks(found: Sequence[Grid], methods: Sequence[str], quick: bool) -> list[T
     for name in methods:
         for number, grid in enumerate(found):
             sampled = name in ("tpe", "gp", "random")
-            if (
-                (grid.kind in thinned and number % 5)
-                or (grid.kind == "applications" and (sampled or number % 3))
+            if (grid.kind in thinned and number % 5) or (
+                grid.kind == "applications" and (sampled or number % 3)
             ):
                 continue
             if name == "gp" and grid.kind == "stages" and number % 4:
                 continue  # its fits take seconds; stages are alike
             seeds = 1 if quick else SEEDS[name] if grid.kind == "kernels" else max(1, SEEDS[name] // 2)
-            tasks += [
-                (grid, name, noise, seed, BOUND, "energy")
-                for noise in NOISES
-                for seed in range(seeds)
-            ]
+            tasks += [(grid, name, noise, seed, BOUND, "energy") for noise in NOISES for seed in range(seeds)]
     return tasks
 
 
@@ -282,8 +277,7 @@ def _beside(found: Sequence[Grid], stages: list[Grid]) -> dict[str, Any]:
         if grid.kind == "kernels" or (grid.kind == "stages" and number % 3 == 0)
     ]
     cases: dict[str, tuple[list[Grid], tuple[float, ...], float, str]] = {
-        "no noise": (main, (1e-4,), BOUND, "energy"),
-        "2 % allowed": (main, NOISES, 0.02, "energy"),
+        "no noise": (main, (1e-4,), BOUND, "energy"), "2 % allowed": (main, NOISES, 0.02, "energy"),
         "10 % allowed": (main, NOISES, 0.10, "energy"),
         "whole iterations of a stage": (stages, NOISES, BOUND, "energy"),
         "EDP, no bound below 100 %": (main, NOISES, 1.0, "edp"),
