@@ -44,9 +44,11 @@ THEIRS = (events.__file__, async_helpers.__file__)
 SHELL = {"run_cell", "_run_cell", "run_cell_async", "run_ast_nodes", "run_code"}
 QUICK = "-q --no-settle --no-live --no-period"
 CELLS = {
-    "a tuned cell": f"%%energy --tune {QUICK}\npass", "a tuned statement": f"%energy --tune {QUICK} 6 * 7",
+    "a tuned cell": f"%%energy --tune {QUICK}\npass",
+    "a tuned statement": f"%energy --tune {QUICK} 6 * 7",
     "a tuned cell that runs twice": f"%%energy --tune {QUICK} -r 2\npass",
-    "a setting in a tuned cell": f"%%energy --tune {QUICK}\nwith workbench.gpu_settings(power_limit_w=150, gpus=0): pass",
+    "a setting in a tuned cell":
+        f"%%energy --tune {QUICK}\nwith workbench.gpu_settings(power_limit_w=150, gpus=0): pass",
     "tuning in a measured cell": f"%%energy {QUICK}\nwith workbench.tune(): pass",
     "tuning in a cell": "with workbench.tune(): pass",
 }

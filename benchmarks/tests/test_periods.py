@@ -15,7 +15,16 @@ from benchmarks import period_calibration, period_endtoend, period_generated, pe
 from benchmarks.common import data_directory
 from benchmarks.period_cases import Case, Truth, cycle_s, load_cases, published_answers, stratified
 from benchmarks.period_scores import (
-    Answer, Row, factor, guarded, score, score_cases, single, summarise, tell, within,
+    Answer,
+    Row,
+    factor,
+    guarded,
+    score,
+    score_cases,
+    single,
+    summarise,
+    tell,
+    within,
 )
 from workbench.errors import UsageError
 from workbench.records import DetectedPeriod, Periods
