@@ -188,7 +188,7 @@ def _by_clock(rows: pl.DataFrame, max_sm: float | None, max_mem: float | None) -
 
 
 def _by_cap(rows: pl.DataFrame) -> pl.DataFrame:
-    """RelativeCurves over limits, read at equal shares of the workload's own power; logarithms interpolated."""
+    """Curves over limits, read at equal shares of the workload's own power; logarithms interpolated."""
     # A lock and a limit immediately are evidence of neither.
     alone = pl.col("sm_clock_mhz").is_null() & pl.col("mem_clock_mhz").is_null()
     shares = rows.filter(alone, pl.col("power_limit_w").is_not_null())
