@@ -216,19 +216,12 @@ class Worker:
         self._home = Path(tempfile.mkdtemp(prefix="bad-inputs-"))
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")},
-            "WORKBENCH_HOME": str(self._home / "home"),
-            "TMPDIR": str(self._home),
-            "OMP_NUM_THREADS": "1",
-            "POLARS_MAX_THREADS": "2",
-            "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
+            "WORKBENCH_HOME": str(self._home / "home"), "TMPDIR": str(self._home), "OMP_NUM_THREADS": "1",
+            "POLARS_MAX_THREADS": "2", "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-c", START.replace("{seed}", str(self.seed))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            cwd=self._home,
+            [sys.executable, "-c", START.replace("{seed}", str(self.seed))], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, cwd=self._home,
             start_new_session=True,
         )
         self._served, self._rest = 0, b""

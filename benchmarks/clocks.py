@@ -31,10 +31,7 @@ PARTS = ("predictor", "search", "online")
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
-        "--data",
-        type=Path,
-        default=data_directory(),
-        metavar="DIR",
+        "--data", type=Path, default=data_directory(), metavar="DIR",
         help="measured data (default: %(default)s)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")

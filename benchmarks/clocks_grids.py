@@ -31,11 +31,8 @@ Array = np.ndarray[Any, Any]
 
 SCHEMA = pl.Schema(
     {
-        "sm_clock_mhz": pl.Int64,
-        "mem_clock_mhz": pl.Int64,
-        "power_limit_w": pl.Float64,
-        "time_s": pl.Float64,
-        "energy_j": pl.Float64,
+        "sm_clock_mhz": pl.Int64, "mem_clock_mhz": pl.Int64, "power_limit_w": pl.Float64,
+        "time_s": pl.Float64, "energy_j": pl.Float64,
     }
 )
 EMPTY = ["nan", "NaN"]  # what cells hold that were not measured, next to nothing
@@ -90,8 +87,7 @@ class Grid:
             )
             mine = mine.sort(knob)
             found[mem] = (
-                np.log(mine[knob].to_numpy().astype(float)),
-                mine["time_s"].to_numpy(),
+                np.log(mine[knob].to_numpy().astype(float)), mine["time_s"].to_numpy(),
                 mine["energy_j"].to_numpy(),
             )
         return found
@@ -261,22 +257,17 @@ def _applications(frame: pl.DataFrame, _path: Path) -> tuple[str, pl.DataFrame]:
 
 def _clocked(frame: pl.DataFrame, problem: pl.Expr) -> pl.DataFrame:
     return frame.select(
-        "sm_clock_mhz",
-        problem=problem,
+        "sm_clock_mhz", problem=problem,
         mem_clock_mhz="mem_clock_mhz" if "mem_clock_mhz" in frame.columns else pl.lit(None, pl.Int64),
-        power_limit_w=pl.lit(None, pl.Float64),
-        time_s=pl.col("time_ms") / 1e3,
+        power_limit_w=pl.lit(None, pl.Float64), time_s=pl.col("time_ms") / 1e3,
         energy_j=pl.col("time_ms") / 1e3 * pl.col("power_w"),
     )
 
 
 def _stages(frame: pl.DataFrame, _path: Path) -> tuple[str, pl.DataFrame]:
     return "stages", frame.select(
-        problem=pl.format("stage {} {}", "stage", "instruction"),
-        sm_clock_mhz="frequency",
-        mem_clock_mhz=pl.lit(None, pl.Int64),
-        power_limit_w=pl.lit(None, pl.Float64),
-        time_s="time",
+        problem=pl.format("stage {} {}", "stage", "instruction"), sm_clock_mhz="frequency",
+        mem_clock_mhz=pl.lit(None, pl.Int64), power_limit_w=pl.lit(None, pl.Float64), time_s="time",
         energy_j="energy",
     )
 
@@ -285,9 +276,7 @@ def _trainings(frame: pl.DataFrame, _path: Path) -> tuple[str, pl.DataFrame]:
     return "trainings", frame.select(
         "power_limit_w" if "power_limit_w" in frame.columns else pl.col("power_limit").alias("power_limit_w"),
         problem=pl.format("{} {} {} {}", "dataset", "network", "batch_size", "optimizer"),
-        sm_clock_mhz=pl.lit(None, pl.Int64),
-        mem_clock_mhz=pl.lit(None, pl.Int64),
-        time_s="time_per_epoch",
+        sm_clock_mhz=pl.lit(None, pl.Int64), mem_clock_mhz=pl.lit(None, pl.Int64), time_s="time_per_epoch",
         energy_j=pl.col("time_per_epoch") * pl.col("average_power"),
     )
 
@@ -296,21 +285,15 @@ def _windows(frame: pl.DataFrame, path: Path) -> tuple[str, pl.DataFrame]:
     energies = [name for name in frame.columns if name.startswith("gpu") and name.endswith("_energy")]
     return "windows", frame.select(
         power_limit_w=pl.col("window_name").str.extract(r"(\d+)$").cast(pl.Float64),
-        problem=pl.lit(path.stem),
-        sm_clock_mhz=pl.lit(None, pl.Int64),
-        mem_clock_mhz=pl.lit(None, pl.Int64),
-        time_s="elapsed_time",
-        energy_j=pl.sum_horizontal(energies),
+        problem=pl.lit(path.stem), sm_clock_mhz=pl.lit(None, pl.Int64), mem_clock_mhz=pl.lit(None, pl.Int64),
+        time_s="elapsed_time", energy_j=pl.sum_horizontal(energies),
     ).drop_nulls("power_limit_w")
 
 
 def _counters(frame: pl.DataFrame, _path: Path) -> tuple[str, pl.DataFrame]:
     return "counters", frame.select(
-        problem=pl.format("{} {} {}", "benchmark", "kernel", "argNo"),
-        sm_clock_mhz="core_frequency",
-        mem_clock_mhz="memory_frequency",
-        power_limit_w=pl.lit(None, pl.Float64),
-        time_s="time",
+        problem=pl.format("{} {} {}", "benchmark", "kernel", "argNo"), sm_clock_mhz="core_frequency",
+        mem_clock_mhz="memory_frequency", power_limit_w=pl.lit(None, pl.Float64), time_s="time",
         energy_j=pl.col("time") * pl.col("average_power"),
     )
 

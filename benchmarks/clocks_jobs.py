@@ -189,8 +189,7 @@ def built(job: Job, data: Path | None) -> tuple[str, list[Workload]]:
     card = measured_card("TABLE", list(sweeps.values()), name=job.card)
     return card.key, [
         measured_workload(
-            card,
-            part.workload,
+            card, part.workload,
             [(sweeps[problem], part.iteration_s / len(part.problems)) for problem in part.problems],
         )
         for part in job.parts
@@ -203,10 +202,7 @@ def _sweep(grid: Grid) -> Measured:
         grid.problem,
         [
             Point(
-                r["sm_clock_mhz"],
-                r["mem_clock_mhz"],
-                r["power_limit_w"],
-                r["time_s"],
+                r["sm_clock_mhz"], r["mem_clock_mhz"], r["power_limit_w"], r["time_s"],
                 r["energy_j"] / r["time_s"],
             )
             for r in rows
@@ -225,11 +221,7 @@ def cost(card: Card, phases: Sequence[WorkloadPhase], setting: Setting) -> Cost:
     for phase in phases:
         mem = setting.mem_clock_mhz
         point = operate(
-            card,
-            phase.load,
-            power_limit_w=limit_w,
-            min_sm_clock_mhz=sm,
-            max_sm_clock_mhz=sm,
+            card, phase.load, power_limit_w=limit_w, min_sm_clock_mhz=sm, max_sm_clock_mhz=sm,
             mem_clock_mhz=mem,
         )
         time_s = phase.time_s * point.stretch
@@ -332,23 +324,16 @@ def train(
     parts = enumerate(zip(workloads, run.job.parts, counts, strict=True))
     jobs = (
         TrainingJob(
-            workload,
-            part.batch_size,
-            machine=run.machine,
-            iterations=count,
-            evaluate=False,
+            workload, part.batch_size, machine=run.machine, iterations=count, evaluate=False,
             seed=run.job.seed * 2 + number,
-            checkpoint_every=CHECKPOINT_EVERY if run.job.checkpoints else None,
-            grain_s=GRAIN_S,
+            checkpoint_every=CHECKPOINT_EVERY if run.job.checkpoints else None, grain_s=GRAIN_S,
         )
         for number, (workload, part, count) in parts
     )
     return train_all(run, jobs, act)
 
 
-def train_all(
-    run: Run, jobs: Iterable[TrainingJob], act: Callable[[Run], float]
-) -> tuple[float, float]:
+def train_all(run: Run, jobs: Iterable[TrainingJob], act: Callable[[Run], float]) -> tuple[float, float]:
     """Run trainings one after the other; returns their true time and energy.
 
     `act` is called when the tuner's thread would call. It returns the seconds of the machine's time until its
@@ -407,10 +392,7 @@ class Truth:
 
 
 def truth(
-    job: Job,
-    card: Card,
-    workloads: Sequence[Workload],
-    least_s: float = LEAST_S,
+    job: Job, card: Card, workloads: Sequence[Workload], least_s: float = LEAST_S,
     least: int = LEAST_ITERATIONS,
 ) -> Truth:
     """Work a job out at its default and its best settings."""
@@ -432,12 +414,7 @@ def truth(
             default += checkpoints_cost(card, workload, Setting(), written)
             oracle += checkpoints_cost(card, workload, setting, written)
     return Truth(
-        tuple(counts),
-        float(default[0]),
-        float(default[1]),
-        float(oracle[0]),
-        float(oracle[1]),
-        tuple(each[0] for each in chosen),
-        tuple(each[2].time_s for each in chosen),
+        tuple(counts), float(default[0]), float(default[1]), float(oracle[0]), float(oracle[1]),
+        tuple(each[0] for each in chosen), tuple(each[2].time_s for each in chosen),
         tuple((each[2].energy_j, each[1].energy_j) for each in chosen),
     )

@@ -24,8 +24,6 @@ import math
 import multiprocessing
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import traceback
@@ -45,7 +43,6 @@ SEEDS = 20
 # jobs of one seed, and the minutes after which no more begin, of a quick look at ours, at late settings, at
 # each other search
 QUICK = {"all": (36, 5.0), "late": (18, 2.5), "peers": (6, 0.75)}
-PROFILED = ("H100", "A100", "RTX3080TI")
 PEERS = ("gpoeo",)  # searches in the same loop
 QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 SETTLED = ("hold", "watch", "done")
@@ -62,19 +59,14 @@ GPOEO = {
 
 
 def online(
-    data: Path,
-    quick: bool,
-    *,
-    seeds: int | None = None,
-    minutes: float | None = None,
-    processes: int = 2,
+    data: Path, quick: bool, *, seeds: int | None = None, minutes: float | None = None, processes: int = 2,
     kept: Path | None = None,
 ) -> dict[str, Any]:
     """Every figure of the online tuner; the figures for the summary are under "summary".
 
     Args:
         data: Directory of measured grids; without any, simulated cards alone.
-        quick: `QUICK` jobs of one seed, none with models.
+        quick: `QUICK` jobs of one seed.
         seeds: Number of random seeds instead of 20 (quick: 1).
         minutes: Time after which no further job begins; finished jobs are reported.
         processes: Number of processes that run jobs in parallel.
@@ -126,7 +118,6 @@ def online(
         "late": summary(late),
         "late_jobs": late,
         "late_same_jobs": summary([row for row in rows if _name(row) in {_name(each) for each in late}]),
-        "model": None if quick else _with_models(rows, jobs, data, processes, minutes),
         "gpoeo_published": GPOEO,
         "jobs": rows,
     }
@@ -136,21 +127,15 @@ def online(
         result["overhead"] = clocks_overhead.overhead(quick=quick)
     whole = result["all"]
     keys = (
-        "share_of_oracle_saving",
-        "settle_s",
-        "bound_kept",
-        "settle_iterations",
-        "worse_than_1pct",
-        "resettled",
-        "jobs",
+        "share_of_oracle_saving", "settle_s", "bound_kept", "settle_iterations", "worse_than_1pct",
+        "resettled", "jobs",
     )
     result["summary"] = {key: whole[key] for key in keys} | {"jobs_possible": len(possible)}
     afterwards = result["late"] or {}
     result["summary"] |= {
         f"late_{key}": afterwards.get(key) for key in ("share_of_oracle_saving", "bound_kept", "jobs")
     }
-    print(f"\n{len(rows)} of {len(possible)} jobs were run, {len(late)} of them again with late settings"
-          + ("; none with a model of its card (--quick)" if quick else ""))
+    print(f"\n{len(rows)} of {len(possible)} jobs were run, {len(late)} of them again with late settings")
     return result
 
 
@@ -180,9 +165,7 @@ def _marks(job: Job) -> tuple[tuple[str, object], ...]:
 
 
 LENGTHS = (
-    ("below 0.1 s", 0.0, 0.1),
-    ("0.1 to 0.5 s", 0.1, 0.5),
-    ("0.5 to 1.5 s", 0.5, 1.5),
+    ("below 0.1 s", 0.0, 0.1), ("0.1 to 0.5 s", 0.1, 0.5), ("0.5 to 1.5 s", 0.5, 1.5),
     ("1.5 s and more", 1.5, math.inf),
 )
 
@@ -237,20 +220,13 @@ def _said_right(row: dict[str, Any]) -> bool:
 
 
 def run_all(
-    jobs: Sequence[Job],
-    data: Path,
-    *,
-    processes: int,
-    minutes: float | None = None,
-    options: dict[str, Any] | None = None,
-    home: str = "",
-    kept: Path | None = None,
+    jobs: Sequence[Job], data: Path, *, processes: int, minutes: float | None = None,
+    options: dict[str, Any] | None = None, kept: Path | None = None,
 ) -> list[dict[str, Any]]:
     """A row a job, in the jobs' order; none for those that time did not suffice for.
 
     Args:
         options: Of `tuned`.
-        home: Where workers keep their journals and find models; one of each one's own where empty.
         kept: A file that rows are added to as they come; jobs that it has already are not run again.
     """
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
@@ -258,10 +234,7 @@ def run_all(
     rows = {number: before[_key(job)] for number, job in enumerate(jobs) if _key(job) in before}
     waiting = iter([(number, job) for number, job in enumerate(jobs) if number not in rows])
     context = multiprocessing.get_context("spawn")
-    with (
-        _quiet(),
-        ProcessPoolExecutor(processes, mp_context=context, initializer=_at_home, initargs=(home,)) as pool,
-    ):
+    with _quiet(), ProcessPoolExecutor(processes, mp_context=context, initializer=_at_home) as pool:
         running: dict[Any, int] = {}
 
         def feed() -> None:
@@ -284,9 +257,7 @@ def run_all(
     return [rows[number] for number in sorted(rows)]
 
 
-def tuned(
-    job: Job, data: Path, *, method: str = "model-guided", model: Any = False, late: bool = False
-) -> dict[str, Any]:
+def tuned(job: Job, data: Path, *, method: str = "model-guided", late: bool = False) -> dict[str, Any]:
     """Run one job with a tuner, and what became of it; `late`: clocks and limits take 2.5 s to arrive."""
     from workbench.measurement.session import current
     from workbench.simulation import catalogue, machine
@@ -299,7 +270,7 @@ def tuned(
     # A seed for each job: its GPU's UUID comes of it, and one process at a time may change a GPU.
     cards = f"{key},late" if late else key
     present = machine.simulate(cards, stepped=True, seed=zlib.crc32(repr(job).encode()))
-    watcher = _Watcher(session, job, method, model)
+    watcher = _Watcher(session, job, method)
     run, gain = Run(job, present), present.gain(0)
     try:
         session.meter  # made before the job begins, as %%energy does  # noqa: B018
@@ -326,46 +297,21 @@ def tuned(
     shift = len(job.parts) > 1
     again_s = watcher.settled_after(run.shifted_s) if shift else None
     return {
-        "family": job.family,
-        "card": job.card,
-        "workload": job.name,
-        "seed": job.seed,
-        "told": job.told,
-        "checkpoints": job.checkpoints,
-        "shift": shift,
-        "iterations": sum(true.counts),
-        "iteration_s": true.iteration_s[0],
-        "max_slowdown": job.max_slowdown,
-        "time_s": time_s,
-        "energy_j": energy_j,
-        "default_s": true.default_s,
-        "default_j": true.default_j,
-        "saved_j": true.default_j - energy_j,
-        "oracle_saved_j": true.default_j - true.oracle_j,
-        "slowdown": time_s / true.default_s - 1.0,
-        "oracle_slowdown": true.oracle_s / true.default_s - 1.0,
-        "oracle_settings": [str(each) for each in true.settings],
-        "held": held,
+        "family": job.family, "card": job.card, "workload": job.name, "seed": job.seed, "told": job.told,
+        "checkpoints": job.checkpoints, "shift": shift, "iterations": sum(true.counts),
+        "iteration_s": true.iteration_s[0], "max_slowdown": job.max_slowdown, "time_s": time_s,
+        "energy_j": energy_j, "default_s": true.default_s, "default_j": true.default_j,
+        "saved_j": true.default_j - energy_j, "oracle_saved_j": true.default_j - true.oracle_j,
+        "slowdown": time_s / true.default_s - 1.0, "oracle_slowdown": true.oracle_s / true.default_s - 1.0,
+        "oracle_settings": [str(each) for each in true.settings], "held": held,
         "settle_s": watcher.settled[0] if watcher.settled else None,
         "settle_iterations": watcher.settled[1] if watcher.settled else None,
-        "shifted_s": run.shifted_s - run.begun_s if shift else None,
-        "resettle_s": again_s,
-        "noticed": again_s is not None,
-        "resettled": again_s is not None or right,
-        "held_is_right": right,
-        "retuned": watcher.retuned,
-        "probes": watcher.probes,
-        "refused": watcher.refused,
-        "gain": gain,
-        "said_saved_j": watcher.said[0],
-        "said_uncertainty_j": watcher.said[1],
-        "cpu_s": watcher.cpu_s,
-        "cpu_by_state_s": watcher.cpu_by_state,
-        "longest_call_s": watcher.longest_s,
-        "error": watcher.error,
-        "states": watcher.states,
-        "believed": watcher.believed,
-        "events": watcher.events,
+        "shifted_s": run.shifted_s - run.begun_s if shift else None, "resettle_s": again_s,
+        "noticed": again_s is not None, "resettled": again_s is not None or right, "held_is_right": right,
+        "retuned": watcher.retuned, "probes": watcher.probes, "refused": watcher.refused, "gain": gain,
+        "said_saved_j": watcher.said[0], "said_uncertainty_j": watcher.said[1], "cpu_s": watcher.cpu_s,
+        "cpu_by_state_s": watcher.cpu_by_state, "longest_call_s": watcher.longest_s, "error": watcher.error,
+        "states": watcher.states, "believed": watcher.believed, "events": watcher.events,
     }
 
 
@@ -375,18 +321,16 @@ def _held(card: Any, phases: Any, setting: Setting, best: Setting) -> dict[str, 
     """
     default, here, there = (clocks_jobs.cost(card, phases, each) for each in (Setting(), setting, best))
     return {
-        "setting": str(setting),
-        "energy_ratio": here.energy_j / default.energy_j,
-        "time_ratio": here.time_s / default.time_s,
-        "best_ratio": there.energy_j / default.energy_j,
+        "setting": str(setting), "energy_ratio": here.energy_j / default.energy_j,
+        "time_ratio": here.time_s / default.time_s, "best_ratio": there.energy_j / default.energy_j,
     }
 
 
 class _Watcher:
     """Calls the tuner as its thread would, and notes what it does."""
 
-    def __init__(self, session: Any, job: Job, method: str, model: Any) -> None:
-        self._session, self._job, self._method, self._model = session, job, method, model
+    def __init__(self, session: Any, job: Job, method: str) -> None:
+        self._session, self._job, self._method = session, job, method
         self.tuner: Any = None
         self.states: list[tuple[float, int, str]] = []
         self.settled: tuple[float, int] | None = None
@@ -410,7 +354,7 @@ class _Watcher:
         try:
             if self.tuner is None:
                 self._begun_s = run.machine.clock()
-                self.tuner = make_tuner(self._session, self._job, self._method, self._model)
+                self.tuner = make_tuner(self._session, self._job, self._method)
             self.tuner.advance()
             state = self.tuner.state
         except Exception:
@@ -463,27 +407,18 @@ class _Watcher:
             self.error = self.error or traceback.format_exc()
 
 
-def make_tuner(session: Any, job: Job, method: str, model: Any) -> Any:
+def make_tuner(session: Any, job: Job, method: str, model: Any = False) -> Any:
     """A tuner for a job, as `%%energy --tune` makes it."""
     from workbench.tuning.state_machine import Tuner
 
     return Tuner(
-        session.meter,
-        objective=job.objective,
-        max_slowdown=job.max_slowdown,
-        over=job.over,
-        search=method,
-        model=model,
-        warm_start=False,
+        session.meter, objective=job.objective, max_slowdown=job.max_slowdown, over=job.over, search=method,
+        model=model, warm_start=False,
     )
 
 
 def _peers(
-    jobs: Sequence[Job],
-    ours: Sequence[dict[str, Any]],
-    data: Path,
-    processes: int,
-    minutes: float | None,
+    jobs: Sequence[Job], ours: Sequence[dict[str, Any]], data: Path, processes: int, minutes: float | None,
     kept: Path | None = None,
 ) -> dict[str, Any]:
     """The same loop with other searches, on some of the same jobs.
@@ -500,52 +435,9 @@ def _peers(
             jobs, data, processes=processes, minutes=minutes, options={"method": method}, kept=theirs
         )
         found[method] = {
-            "theirs": summary(rows),
-            "ours_on_the_same": summary([mine[_name(row)] for row in rows]),
+            "theirs": summary(rows), "ours_on_the_same": summary([mine[_name(row)] for row in rows]),
         }
     return found
-
-
-def _with_models(
-    rows: Sequence[dict[str, Any]],
-    jobs: Sequence[Job],
-    data: Path,
-    processes: int,
-    minutes: float | None,
-) -> Any:
-    """Jobs on profiled cards again, each with the model that `workbench profile-gpu` makes of its card's
-    built-in workloads.
-
-    None of the six workloads is among those. Profiling is not counted: it is done once in a card's life.
-    """
-    chosen = [job for job in jobs if job.card in PROFILED][:72]
-    if not chosen:
-        return None
-    home = tempfile.mkdtemp(prefix="workbench-online-models-")
-    for card in PROFILED:
-        command = [sys.executable, "-m", "workbench.cli", "profile-gpu", "--simulate", card]
-        subprocess.run(
-            command,
-            env={**os.environ, **QUIET, **_home(home)},
-            check=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-    bound = None if minutes is None else minutes / 6
-    found = run_all(chosen, data, processes=processes, minutes=bound, options={"model": None}, home=home)
-    mine = {_name(row): row for row in rows}
-    without = [mine[_name(row)] for row in found]
-    fewer = [b["probes"] - a["probes"] for a, b in zip(found, without, strict=True)]
-    return {
-        "cards": PROFILED,
-        "with": summary(found),
-        "without": summary(without),
-        "mean_probes_with": statistics.mean(row["probes"] for row in found),
-        "mean_probes_without": statistics.mean(row["probes"] for row in without),
-        "fewer_probes": statistics.mean(fewer),
-        "fewer_in": sum(each > 0 for each in fewer) / len(fewer),
-        "more_in": sum(each < 0 for each in fewer) / len(fewer),
-    }
 
 
 def _name(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -562,21 +454,11 @@ def _read(kept: Path | None) -> dict[tuple[Any, ...], dict[str, Any]]:
     return {_name(row): row for row in map(json.loads, kept.read_text(encoding="utf-8").splitlines())}
 
 
-def _at_home(home: str = "") -> None:
+def _at_home() -> None:
     """A worker's journals and models are not the user's."""
-    os.environ.update(_home(home or tempfile.mkdtemp(prefix="workbench-online-")))
-
-
-def _home(path: str) -> dict[str, str]:
-    names = (
-        "HOME",
-        "XDG_DATA_HOME",
-        "XDG_STATE_HOME",
-        "XDG_CONFIG_HOME",
-        "XDG_CACHE_HOME",
-        "XDG_RUNTIME_DIR",
-    )
-    return dict.fromkeys(names, path)
+    names = ["HOME", *(f"XDG_{each}" for each in ("DATA_HOME", "STATE_HOME", "CONFIG_HOME", "CACHE_HOME",
+                                                  "RUNTIME_DIR"))]
+    os.environ.update(dict.fromkeys(names, tempfile.mkdtemp(prefix="workbench-online-")))
 
 
 @contextlib.contextmanager
@@ -603,24 +485,10 @@ def _quantile(values: Sequence[float], share: float) -> float | None:
 def report(result: dict[str, Any]) -> str:
     """The figures as tables."""
     columns = (
-        "jobs",
-        "share_of_oracle_saving",
-        "saving",
-        "oracle_saving",
-        "mean_slowdown",
-        "bound_kept",
-        "worst_slowdown",
-        "worse_than_1pct",
-        "worst_saving",
-        "settle_s",
-        "settle_iterations",
-        "probes",
-        "resettled",
-        "false_alarms",
-        "said_within_error_bar",
-        "failed",
+        "jobs", "share_of_oracle_saving", "saving", "oracle_saving", "mean_slowdown", "bound_kept",
+        "worst_slowdown", "worse_than_1pct", "worst_saving", "settle_s", "settle_iterations", "probes",
+        "resettled", "false_alarms", "said_within_error_bar", "failed",
     )
-    model = result["model"] or {"with": None, "without": None}
     groups: dict[str, Any] = {
         name: result[name] for name in ("all", "simulated", "tables", "told", "not_told", "shifted")
     }
@@ -629,7 +497,6 @@ def report(result: dict[str, Any]) -> str:
     for name, both in result["peers"].items():
         groups |= {name: both["theirs"], f"ours, jobs of {name}": both["ours_on_the_same"]}
     groups["settings 2.5 s late"] = result["late"]
-    groups |= {"with a model": model["with"], "without, same jobs": model["without"]}
     rows = [[name, *(each[column] for column in columns)] for name, each in groups.items() if each]
     return table(["", *(column.replace("_", " ") for column in columns)], rows)
 
@@ -637,10 +504,7 @@ def report(result: dict[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--data",
-        type=Path,
-        default=data_directory(),
-        metavar="DIR",
+        "--data", type=Path, default=data_directory(), metavar="DIR",
         help="measured data (default: %(default)s)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
@@ -648,20 +512,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, help=f"how many (default: {SEEDS})")
     parser.add_argument("--minutes", type=float, help="begin no further job after so many minutes")
     parser.add_argument(
-        "--kept",
-        type=Path,
-        metavar="FILE",
+        "--kept", type=Path, metavar="FILE",
         help="jobs that were run, one per line: an interrupted run goes on with it",
     )
     parser.add_argument("--processes", type=int, default=2, help="jobs side by side (default: %(default)s)")
     options = parser.parse_args(argv)
     result = online(
-        options.data,
-        options.quick,
-        seeds=options.seeds,
-        minutes=options.minutes,
-        processes=options.processes,
-        kept=options.kept,
+        options.data, options.quick, seeds=options.seeds, minutes=options.minutes,
+        processes=options.processes, kept=options.kept,
     )
     print(report(result))
     finish(result, options.json)

@@ -90,12 +90,8 @@ def _of(make: Callable[[], Callable[[], object]], seconds: float) -> dict[str, A
     quarters = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
     worked_s = TURN_S * len(ratios)
     return {
-        "seconds": seconds,
-        "cpu_share": thread.cpu_s / worked_s,
-        "cpu_s_by_state": thread.by_state,
-        "slower": quarters[1],
-        "slower_quartiles": [quarters[0], quarters[2]],
-        "states": thread.states,
+        "seconds": seconds, "cpu_share": thread.cpu_s / worked_s, "cpu_s_by_state": thread.by_state,
+        "slower": quarters[1], "slower_quartiles": [quarters[0], quarters[2]], "states": thread.states,
     }
 
 

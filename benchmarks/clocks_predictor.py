@@ -4,15 +4,11 @@
 [--quick]
 
 Every pair `counters/NAME_microbenchmarks.csv`, `counters/NAME_applications.csv` is one card. The only inputs
-from the applications are those that a user has, too: counters and power at the highest clocks, and paid
-trials. Contestants:
+from the applications are those that a user has, too: counters and power at the highest clocks. Contestants:
 
 - "plain": Default LightGBM on the counters, the power and the relative clocks. It predicts ln relative time
   and power.
-- "plain, interpolated": ln time and ln power are linear in ln clock through the highest clock and the trials.
-  Also with the two trials with which such lines do best on the training set.
-- "plain, with probes": The plain LightGBM, trained with time and power at the tried clocks as further inputs.
-- "ours": `ClockModel`. With trials, it is the prior of the tuner's search.
+- "ours": `ClockModel`. GPOEO's search starts from it.
 """
 
 from __future__ import annotations
@@ -20,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -30,41 +25,24 @@ import polars as pl
 from benchmarks.common import arguments, finish, table
 from workbench.errors import UsageError
 from workbench.records import Setting
-from workbench.search.clocks.make import Trial, make_search
+from workbench.search.clocks.base import Trial
+from workbench.search.clocks.gpoeo import Golden
 from workbench.search.space import SettingSpace, space_of
 from workbench.search.surrogates.predictor import ClockModel, Prediction
-from workbench.search.surrogates.response_surface import fit
 
 Array = np.ndarray[Any, Any]
 COUNTERS = {
-    "SMACT": "sm_active",
-    "SMOCC": "sm_occupancy",
-    "TENSO": "tensor_active",
-    "FP64A": "fp64_active",
-    "FP32A": "fp32_active",
-    "FP16A": "fp16_active",
-    "DRAMA": "dram_active",
+    "SMACT": "sm_active", "SMOCC": "sm_occupancy", "TENSO": "tensor_active", "FP64A": "fp64_active",
+    "FP32A": "fp32_active", "FP16A": "fp16_active", "DRAMA": "dram_active",
 }
 COLUMNS = {
-    "core_frequency": "sm_clock_mhz",
-    "memory_frequency": "mem_clock_mhz",
-    "time": "iteration_s",
-    "average_power": "power_w",
-    **COUNTERS,
+    "core_frequency": "sm_clock_mhz", "memory_frequency": "mem_clock_mhz", "time": "iteration_s",
+    "average_power": "power_w", **COUNTERS,
 }
 SLOWDOWN = 0.05
-# Of the highest SM clock: one probe, then two, where the errors of an earlier model left least open.
-PROBES = 0.68, 0.58, 0.43
-PROBE_ERROR = 0.003  # relative, of a probe of many iterations
-ITERATIONS = 1000, 1000.0  # of a probe, and their seconds at the reference
-MOST = 16
+ITERATIONS = 1000  # of a trial, of one second each at the reference
 TARGETS = {
-    "time_ratio_to_plain": 0.85,
-    "power_ratio_to_plain": 0.85,
-    "ratio_with_two_probes": 0.6,
-    "choice_regret": 0.025,
-    "choice_regret_two_probes": 0.01,
-    "bound_broken": 0.05,
+    "time_ratio_to_plain": 0.85, "power_ratio_to_plain": 0.85, "choice_regret": 0.025, "bound_broken": 0.05,
 }
 
 
@@ -112,33 +90,26 @@ def measured(frame: pl.DataFrame) -> Measured:
     ).rows():
         if workload in order:
             times[order[workload], place[sm, mem]], powers[order[workload], place[sm, mem]] = (
-                np.log(time_s),
-                np.log(power_w),
+                np.log(time_s), np.log(power_w),
             )
     settings = tuple(Setting(sm_clock_mhz=int(sm), mem_clock_mhz=int(mem)) for sm, mem in keys.rows())
     return Measured(
-        tuple(order),
-        settings,
-        top.select(COUNTERS.values()),
-        top["power_w"].to_numpy(),
-        times - times[:, :1],
-        powers - powers[:, :1],
+        tuple(order), settings, top.select(COUNTERS.values()), top["power_w"].to_numpy(),
+        times - times[:, :1], powers - powers[:, :1],
     )
 
 
 # the plain contestants
 
 
-def plain(train: Measured, test: Measured, probes: Sequence[int] = ()) -> tuple[Array, Array]:
+def plain(train: Measured, test: Measured) -> tuple[Array, Array]:
     """LightGBM with its defaults; ln relative time and power, (workloads, settings)."""
     import lightgbm
 
     def rows(of: Measured) -> Array:
         places = [(each.sm_clock_mhz, each.mem_clock_mhz) for each in train.settings]
         clocks = np.array(places, float) / np.array(places[0], float)
-        told = [of.features.to_numpy(), of.power_w[:, None]]
-        told += [of.log_time[:, list(probes)], of.log_power[:, list(probes)]] if len(probes) else []
-        columns = np.hstack(told)
+        columns = np.hstack([of.features.to_numpy(), of.power_w[:, None]])
         return np.hstack([np.repeat(columns, len(clocks), axis=0), np.tile(clocks, (len(columns), 1))])
 
     found = []
@@ -154,46 +125,13 @@ def plain(train: Measured, test: Measured, probes: Sequence[int] = ()) -> tuple[
     return found[0], found[1]
 
 
-def interpolated(test: Measured, probes: Sequence[int]) -> tuple[Array, Array]:
-    """Straight lines in ln clock through the reference and the probes; beyond the lowest, the last line goes
-    on.
-
-    Settings at other memory clocks take what their SM clock has: two points know nothing of both clocks.
-    """
-    x = np.log([each.sm_clock_mhz or 1 for each in test.settings])
-    knots = sorted({0, *probes}, key=lambda i: -x[i])
-    found = []
-    for values in (test.log_time, test.log_power):
-        out = np.zeros_like(values)
-        for at in range(len(x)):
-            after = next((i for i in range(1, len(knots)) if x[knots[i]] <= x[at] + 1e-9), len(knots) - 1)
-            a, b = knots[after - 1], knots[after]
-            part = (x[at] - x[a]) / (x[b] - x[a]) if x[b] != x[a] else 0.0
-            out[:, at] = values[:, a] * (1 - part) + values[:, b] * part
-        found.append(out)
-    return found[0], found[1]
-
-
-def best_places(train: Measured) -> list[int]:
-    """The two probes at the highest memory clock with which straight lines do best on the training set."""
-    among = [
-        i
-        for i, each in enumerate(train.settings)
-        if i and each.mem_clock_mhz == train.settings[0].mem_clock_mhz
-    ]
-    return list(
-        min(combinations(among, 2), key=lambda pair: sum(errors(interpolated(train, pair), train, pair)))
-    )
-
-
 # ours
 
 
 def predictions(model: ClockModel, test: Measured, space: SettingSpace) -> list[Prediction]:
     return [
         model.predict(
-            {**{name: value for name, value in row.items() if value is not None}},
-            space,
+            {**{name: value for name, value in row.items() if value is not None}}, space,
             power_w=float(test.power_w[i]),
         )
         for i, row in enumerate(test.features.iter_rows(named=True))
@@ -212,43 +150,14 @@ def logs(found: Sequence[Prediction]) -> tuple[Array, Array]:
     return np.where(told, times, 0.0), np.where(told, energies - times, 0.0)
 
 
-def probed(found: Sequence[Prediction], test: Measured, probes: Sequence[int]) -> tuple[Array, Array]:
-    """ln relative time and power once these settings were probed, by the fit of the tuner's search."""
-    times, powers = np.empty_like(test.log_time), np.empty_like(test.log_power)
-    for i, prediction in enumerate(found):
-        rows = [at for at in (0, *probes) if np.isfinite(test.log_time[i, at] + test.log_power[i, at])]
-        time = test.log_time[i, rows]
-        energy = time + test.log_power[i, rows]
-        errors_of = np.full((len(rows), 2), PROBE_ERROR)
-        fitted = fit(
-            prediction.space, rows, np.exp(time), np.exp(energy), errors_of, prior=prediction
-        )
-        log_time, log_energy = (
-            each.mean(axis=0) - each.mean(axis=0)[0] for each in (fitted.log_times, fitted.log_energies)
-        )
-        times[i], powers[i] = log_time, log_energy - log_time
-    return times, powers
-
-
-def places_of(test: Measured, shares: Sequence[float]) -> list[int]:
-    """Settings nearest to these shares of the highest SM clock, at the highest memory clock."""
-    top = test.settings[0]
-    among = [i for i, each in enumerate(test.settings) if i and each.mem_clock_mhz == top.mem_clock_mhz]
-    clocks = np.array([test.settings[i].sm_clock_mhz for i in among], float) / float(top.sm_clock_mhz or 1)
-    return [among[int(np.argmin(np.abs(clocks - share)))] for share in shares]
-
-
 # scores
 
 
-def errors(found: tuple[Array, Array], test: Measured, leave_out: Sequence[int] = ()) -> tuple[float, float]:
-    """Mean absolute relative error of time and power over all lower settings that were not probed, in
-    percent.
-    """
-    keep = [at for at in range(1, len(test.settings)) if at not in leave_out]
+def errors(found: tuple[Array, Array], test: Measured) -> tuple[float, float]:
+    """Mean absolute relative error of time and power over all lower settings, in percent."""
     pairs = ((found[0], test.log_time), (found[1], test.log_power))
     # type: ignore[return-value]
-    return tuple(float(100 * np.nanmean(np.abs(np.exp(said - true)[:, keep] - 1))) for said, true in pairs)
+    return tuple(float(100 * np.nanmean(np.abs(np.exp(said - true)[:, 1:] - 1))) for said, true in pairs)
 
 
 def charged(test: Measured, picks: Sequence[int]) -> dict[str, Any]:
@@ -262,9 +171,7 @@ def charged(test: Measured, picks: Sequence[int]) -> dict[str, Any]:
     got = np.where(kept, energy[line, list(picks)], 0.0)
     regret = np.expm1(got - best)
     return {
-        "regret": float(regret.mean()),
-        "worst": float(regret.max()),
-        "broken": float(np.mean(~kept)),
+        "regret": float(regret.mean()), "worst": float(regret.max()), "broken": float(np.mean(~kept)),
         "picks": list(map(int, picks)),
     }
 
@@ -278,33 +185,26 @@ def by_the_numbers(found: tuple[Array, Array]) -> list[int]:
     return [int(each) for each in energy.argmin(axis=1)]
 
 
-def with_probes(
-    found: Sequence[Prediction | None], space: SettingSpace, test: Measured, count: int
+def searched(
+    found: Sequence[Prediction | None], space: SettingSpace, test: Measured
 ) -> tuple[list[int], dict[str, float]]:
-    """Picks of the tuner's search after at most so many probes below the reference; and what the probes took,
-    in iterations at the highest clocks.
-    """
+    """Picks of GPOEO's search; and what its trials took, in iterations at the highest clocks."""
     picks, spent, broken = [], np.zeros(2), 0
     for i, prediction in enumerate(found):
-        search = make_search("model-guided", space, max_slowdown=SLOWDOWN, prior=prediction)
-        search.tell(test.settings[0], *ITERATIONS, ITERATIONS[0])
-        probes = 0
-        while probes < count and isinstance(trial := search.next(), Trial):
+        search = Golden(space, max_slowdown=SLOWDOWN, prior=prediction)
+        while isinstance(trial := search.next(), Trial):
             at = test.settings.index(trial.setting)
             time = float(test.log_time[i, at])
             energy = time + float(test.log_power[i, at])
             if not np.isfinite(energy):
                 search.cannot(trial.setting, "not measured")
                 continue
-            search.tell(trial.setting, ITERATIONS[0], *(ITERATIONS[0] * np.exp([time, energy])).tolist())
-            probes += 1
-            spent += np.exp([time, energy])
+            search.tell(trial.setting, ITERATIONS, *(ITERATIONS * np.exp([time, energy])).tolist())
+            spent += np.exp([time, energy]) * (at > 0)
             broken += time > np.log1p(SLOWDOWN)
         picks.append(test.settings.index(search.choice().setting))
     return picks, {
-        "time": spent[0] / len(found),
-        "energy": spent[1] / len(found),
-        "beyond_bound": broken / len(found),
+        "time": spent[0] / len(found), "energy": spent[1] / len(found), "beyond_bound": broken / len(found),
     }
 
 
@@ -330,67 +230,33 @@ def card(name: str, train_frame: pl.DataFrame, test_frame: pl.DataFrame) -> dict
     aligned = _aligned(train, test)
     simple = plain(aligned, test)
     ours = logs(found)
-    one, two = places_of(test, PROBES[:1]), places_of(test, PROBES[1:])
-    places = best_places(aligned)
-    after_one, after_two = probed(found, test, one), probed(found, test, two)
     rows = {
-        "plain": errors(simple, test),
-        "ours": errors(ours, test),
+        "plain": errors(simple, test), "ours": errors(ours, test),
         "physics alone": errors(_physics(model, test, space), test),
-    }
-    probes = {
-        "plain, no probe": errors(simple, test, two),
-        "plain, interpolated": errors(interpolated(test, two), test, two),
-        "plain, interpolated where that is best": errors(interpolated(test, places), test, places),
-        "plain, with probes": errors(plain(aligned, test, two), test, two),
-        "ours, one probe": errors(after_one, test, one),
-        "ours, two probes": errors(after_two, test, two),
     }
     none = [None] * len(test)
     choices = {
-        "always the highest": charged(test, [0] * len(test)),
-        "plain": charged(test, by_the_numbers(simple)),
+        "always the highest": charged(test, [0] * len(test)), "plain": charged(test, by_the_numbers(simple)),
         "ours, by the numbers": charged(test, by_the_numbers(ours)),
     }
-    for name_, count in (("no probe", 0), ("one probe", 1), ("two probes", 2), ("until it ends", MOST)):
-        for title, priors in (("search with ours", found), ("search without a model", none)):
-            picks, cost = with_probes(priors, space, test, count)
-            choices[f"{title}, {name_}"] = charged(test, picks) | {"probes": cost}
+    for title, priors in (("GPOEO's search with ours", found), ("GPOEO's search without a model", none)):
+        picks, cost = searched(priors, space, test)
+        choices[title] = charged(test, picks) | {"probes": cost}
     ratios = [rows["ours"][i] / rows["plain"][i] for i in (0, 1)]
-    others = ("plain, no probe", "plain, interpolated", "plain, interpolated where that is best")
-    best_plain = [min(probes[other][i] for other in others) for i in (0, 1)]
     summary = {
-        "time_ratio_to_plain": ratios[0],
-        "power_ratio_to_plain": ratios[1],
-        "ratio_with_two_probes": max(probes["ours, two probes"][i] / best_plain[i] for i in (0, 1)),
+        "time_ratio_to_plain": ratios[0], "power_ratio_to_plain": ratios[1],
         "choice_regret": choices["ours, by the numbers"]["regret"],
-        "choice_regret_two_probes": choices["search with ours, two probes"]["regret"],
-        "bound_broken": max(
-            choices[each]["broken"] for each in ("ours, by the numbers", "search with ours, two probes")
-        ),
+        "bound_broken": choices["ours, by the numbers"]["broken"],
     }
     return {
         "name": name,
         "summary": summary,
         "errors": rows,
-        "probes": {
-            **{
-                name: [str(test.settings[i]) for i in where]
-                for name, where in (("one", one), ("two", two), ("lines", places))
-            },
-            "errors": probes,
-        },
-        "ratio_with_two_probes": {
-            other: [probes["ours, two probes"][i] / probes[other][i] for i in (0, 1)]
-            for other in (*others, "plain, with probes")
-        },
         "choices": choices,
         "covered": covered(found, test),
-        "by_clock": _by_clock({"plain": simple, "ours": ours, "ours, two probes": after_two}, test),
+        "by_clock": _by_clock({"plain": simple, "ours": ours}, test),
         "model": {
-            "held_out": model.error,
-            "by_setting": model.errors.to_dicts(),
-            "workloads": model.workloads,
+            "held_out": model.error, "by_setting": model.errors.to_dicts(), "workloads": model.workloads,
             "dropped": list(model.dropped),
         },
     }
@@ -407,18 +273,12 @@ def _aligned(train: Measured, test: Measured) -> Measured:
         )
     order = [at[each] for each in test.settings]
     return Measured(
-        train.names,
-        test.settings,
-        train.features,
-        train.power_w,
-        train.log_time[:, order],
+        train.names, test.settings, train.features, train.power_w, train.log_time[:, order],
         train.log_power[:, order],
     )
 
 
-def _physics(
-    model: ClockModel, test: Measured, space: SettingSpace
-) -> tuple[Array, Array]:
+def _physics(model: ClockModel, test: Measured, space: SettingSpace) -> tuple[Array, Array]:
     """The card's laws without the trees, read at the test's settings."""
     from workbench.search.surrogates.prediction import surface
 
@@ -488,8 +348,7 @@ def held_out(
 def robust(frame: pl.DataFrame) -> dict[str, tuple[float, float]]:
     """`held_out` in several ways; the applications are not touched."""
     return {
-        "as it is": held_out(frame),
-        "5 % noise on counters, power and time": held_out(frame, noise=0.05),
+        "as it is": held_out(frame), "5 % noise on counters, power and time": held_out(frame, noise=0.05),
         "every other clock learned": held_out(frame, keep_clocks=2),
         "every fourth clock learned": held_out(frame, keep_clocks=4),
         "memory activity and power only": held_out(frame, features=["dram_active"]),
@@ -537,32 +396,10 @@ def tell(result: dict[str, Any]) -> None:
                 [[name, *pair] for name, pair in each["errors"].items()],
             )
         )
-        print(
-            f"\nprobes: one at {each['probes']['one'][0]}; two at {' and '.join(each['probes']['two'])}; "
-            "scored where none was\n"
-        )
-        print(
-            table(
-                ["with probes", "time, %", "power, %"],
-                [[name, *pair] for name, pair in each["probes"]["errors"].items()],
-            )
-        )
-        print()
-        print(
-            table(
-                ["ours with two probes over", "time", "power"],
-                [[n, *pair] for n, pair in each["ratio_with_two_probes"].items()],
-            )
-        )
         print()
         heads = [
-            "choice within 5 %",
-            "mean regret, %",
-            "worst, %",
-            "bound broken",
-            "probes: time",
-            "probes: energy",
-            "probes beyond",
+            "choice within 5 %", "mean regret, %", "worst, %", "bound broken", "probes: time",
+            "probes: energy", "probes beyond",
         ]
         rows = []
         for name, one in each["choices"].items():

@@ -1,36 +1,34 @@
-"""Number of trials of the searches over clocks, and the quality of their choices, on measured grids.
+"""The tuner's method and peers on measured grids: what a job of ten minutes saves, exploration included.
 
     python -m benchmarks.clocks --only search [--data DIR] [--json FILE] [--quick]
 
 A problem is a kernel, a pass of a pipeline stage or an application that was measured at many clocks
-(`clocks_grids`, which also has the rule for clocks between). Every trial of every method has its own error in
-time and in energy, 1, 2 or 3 % (normal, relative). Every method begins with a trial of the reference, the
-highest clocks. All have the same prediction to start from: physics and that trial, without knowledge of the
-card. Each method goes on until it stops. A curve that occurs twice in the data is one problem. The choice is
-then scored in the grid without noise.
+(`clocks_grids`, which also has the rule for clocks between). A job repeats it: iterations of half a second at
+the reference, the highest clocks, for ten minutes. Ten iterations have an error in time and in energy of 1, 2
+or 3 % (normal, relative). Ours decides every block of the job (`Descent`), and does not know its length. The
+searches of the peers have trials of ten iterations at least; their choice is held until the job ends. A curve
+that occurs twice in the data is one problem.
 
-    excess      energy of the choice over that of the best setting within the slowdown limit; a choice beyond
-        it
-                is charged as the reference
-    shared      the same, but a job beyond the limit runs so much of its time at the reference that all of it
-                keeps the limit
-    raw         the same without such a charge: below zero where the limit was exceeded
+    share   what the job saved, over what the best setting within the slowdown limit saves; means over jobs
+    kept    jobs that kept the slowdown limit as a whole, within a tenth of a percent of their time
+    excess  energy of the last choice over that of the best setting within the limit, in the grid without
+            noise; a choice beyond the limit is charged as the reference
 
 Kernels and stages have the same weight for any number of problems of either.
 
 In addition there are generated cards (`fixtures.cards.clock_grid`), one family at a time. They do not affect
-the measured figures. Constants of the search may be chosen on the families of `CHOSEN_ON`, never on the
+the measured figures. Constants of the method may be chosen on the families of `CHOSEN_ON`, never on the
 others. `by_family` has the figures of each family.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import multiprocessing
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,23 +38,33 @@ import polars as pl
 from benchmarks.fixtures.cards import CLOCK_FAMILIES, clock_grid
 from benchmarks.peers import make_search
 from workbench.errors import WorkbenchError
-from workbench.search.clocks.make import Trial
+from workbench.search.clocks.base import Trial
+from workbench.search.clocks.descent import Descent, time_bounds
+from workbench.search.clocks.effects import Block, ladders
 from workbench.search.objective import Energy, EnergyDelay, Objective, ZeusCost
-from workbench.search.space import space_of
+from workbench.search.space import SettingSpace, space_of
 
 from .clocks_grids import Grid, complete, distinct, grids, whole_iterations
 from .common import table
 
 BOUND = 0.05
 NOISES = (0.01, 0.02, 0.03)
-SEEDS = {"model-guided": 4, "gpoeo": 4, "mf-gpoeo": 4, "random": 4, "tpe": 2, "gp": 1}
-ITERATIONS = 10  # of a probe; its scatter is reported such that ten of them have the error of the probe
-MOST = 60  # probes, if a method never stops
+OURS = "model-guided"
+SEEDS = {OURS: 4, "gpoeo": 4, "mf-gpoeo": 4, "random": 4, "tpe": 2, "gp": 1}
+ITERATIONS = 10  # that have the error of a problem's noise; a peer's trial has at least as many
+JOB_S, ITERATION_S = 600.0, 0.5  # of a job and of an iteration, at the reference
+DRAW = 1.05  # times the mean power at the reference: a lower limit slows the job down
+MOST = 60  # trials of a peer, if it never stops
 MAIN = ("kernels", "stages")
 CHOSEN_ON = CLOCK_FAMILIES[: len(CLOCK_FAMILIES) // 2]
 GENERATED = 24  # cards a family; a quick look takes a third
 FEW = 40  # grids that a quick look takes whole
 Task = tuple[Grid, str, float, int, float, str]  # problem, method, noise, seed, bound, objective
+FIGURES = ("share", "kept", "saving", "possible", "slowdown", "trials", "excess", "choice_beyond")
+HEADS = (
+    "method", "share of the oracle's saving", "limit kept", "saving", "possible", "mean slowdown", "trials",
+    "excess, mean", "choices beyond",
+)
 
 
 def search(data: Path, quick: bool) -> dict[str, Any]:
@@ -73,33 +81,23 @@ def search(data: Path, quick: bool) -> dict[str, Any]:
         print(f"not run, as their libraries are not here: {', '.join(absent)}")
     runs = _all(_tasks(found, methods, quick))
     main = runs.filter(pl.col("kind").is_in(MAIN))
-    score = summarised(main)
+    details: dict[str, Any] = {"absent": absent, "runs": runs.height}
     print(f"\nKernels and stages, {BOUND:.0%} slowdown allowed\n")
+    details["all"] = score = summarised(main)
     _print(score)
-    details: dict[str, Any] = {"absent": absent, "all": score, "runs": runs.height}
-    for kind in [kind for kind in ("kernels", "stages", "applications") if kind in runs["kind"].unique()]:
-        details[kind] = summarised(runs.filter(pl.col("kind") == kind))
-        print(f"\n{kind}\n")
-        _print(details[kind])
-    print("\nby noise\n")
-    details["by_noise"] = noises = _by(main, "noise")
-    print("\nby file\n")
-    details["by_file"] = _by(runs, "file")
+    for title, of, column in (("kind", runs, "kind"), ("noise", main, "noise"), ("file", runs, "file")):
+        print(f"\nby {title}\n")
+        parts = of.group_by(column, maintain_order=True)
+        details[f"by_{title}"] = scores = {str(value): summarised(part) for (value,), part in parts}
+        _print({
+            f"{value}: {name}": row for value, rows in scores.items() for name, row in rows.items()
+            if name in (OURS, "gpoeo")
+        })
     if not quick:
         stages = whole_iterations([each for each in every if each.kind == "stages"])
         details["beside"] = _beside(found, distinct(stages))
-    ours = score["model-guided"]
-    summary = _summary(score)
-    # Plain figures are ours; of every method the tables stand under other names.
-    summary |= {f"{name}_by_method": summary.pop(name) for name in ("excess_median", "excess_worst")}
-    summary |= {
-        f"excess_median_{round(100 * noise)}": noises[str(noise)]["model-guided"]["excess_median"]
-        for noise in NOISES
-    }
-    summary |= {
-        "excess_median": ours["excess_median"], "excess_worst": ours["excess_worst"],
-        "broken": ours["choice_beyond"], "probes": ours["probes_mean"],
-    }
+    summary = score[OURS] | {f"{key}_by_method": {name: row[key] for name, row in score.items()}
+                             for key in FIGURES}
     return {"summary": summary | families, **details, "generated": generated}
 
 
@@ -115,58 +113,23 @@ def _generated(quick: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     the same of GPOEO's search.
     """
     count = GENERATED // (3 if quick else 1)
-    found = [each for family in CLOCK_FAMILIES for each in generated(family, count)]
-    tasks: list[Task] = [
+    runs = _all([
         (grid, name, noise, 0, BOUND, "energy")
-        for grid in found for name in ("model-guided", "gpoeo") for noise in NOISES
-    ]
-    runs = _all(tasks)
+        for family in CLOCK_FAMILIES for grid in generated(family, count)
+        for name in (OURS, "gpoeo") for noise in NOISES
+    ])
     scores = {
-        name: {family: _family_score(runs.filter(file=family, method=name)) for family in CLOCK_FAMILIES}
-        for name in ("model-guided", "gpoeo")
+        name: {family: _score(runs.filter(file=family, method=name)) for family in CLOCK_FAMILIES}
+        for name in (OURS, "gpoeo")
     }
-    ours = scores["model-guided"]
     groups = {
-        group: {key: float(np.mean([ours[each][key] for each in members])) for key in ours[members[0]]}
-        for group, members in (
-            ("chosen_on", CHOSEN_ON), ("left_out", [each for each in CLOCK_FAMILIES if each not in CHOSEN_ON])
-        )
+        "chosen_on": _score(runs.filter(pl.col("file").is_in(CHOSEN_ON), method=OURS)),
+        "left_out": _score(runs.filter(~pl.col("file").is_in(CHOSEN_ON), method=OURS)),
     }
-    print(f"\nGenerated cards, {count} a family; constants were chosen on "
-          f"{', '.join(CHOSEN_ON)}\n")
-    rows = [*ours.items(), *((f"mean, {name}", each) for name, each in groups.items())]
-    print(table(FAMILY_HEADS, [_family_cells(*row) for row in rows]))
-    summary = {"by_family": ours, "generated": groups}
+    print(f"\nGenerated cards, {count} a family; constants were chosen on {', '.join(CHOSEN_ON)}\n")
+    _print(scores[OURS] | groups)
+    summary = {"by_family": scores[OURS], "generated": groups}
     return summary, {"by_method": scores, "chosen_on": CHOSEN_ON, "runs": runs.height}
-
-
-def _family_score(runs: pl.DataFrame) -> dict[str, float]:
-    """Excess (median, mean by noise, worst), choices beyond the bound, probes; each card weighs the same."""
-    by_noise = {
-        f"excess_{what}_{round(100 * noise)}": float(getattr(runs.filter(noise=noise)["excess"], what)())
-        for what in ("median", "mean") for noise in NOISES
-    }
-    excess = runs["excess"]
-    return {
-        "excess_median": float(excess.median()), "excess_mean": float(excess.mean()),  # type: ignore[arg-type]
-        "excess_worst": float(excess.max()), "broken": float(runs["choice_beyond"].mean()),  # type: ignore[arg-type]
-        "probes": float(runs["probes"].mean()),  # type: ignore[arg-type]
-        "possible": float((runs["reference"]).mean()), **by_noise,  # type: ignore[arg-type]
-    }
-
-
-FAMILY_HEADS = (
-    "family", "median excess at 1, 2, 3 %", "mean", "worst", "bound broken", "probes", "reference"
-)
-
-
-def _family_cells(name: str, row: dict[str, float]) -> tuple[str, ...]:
-    medians, means = (
-        ", ".join(f"{100 * row[f'excess_{what}_{noise}']:.1f}" for noise in (1, 2, 3)) + " %"
-        for what in ("median", "mean")
-    )
-    shares = [f"{100 * row[key]:.1f} %" for key in ("excess_worst", "broken")]
-    return name, medians, means, *shares, f"{row['probes']:.1f}", f"{100 * row['possible']:.1f} %"
 
 
 def _tasks(found: Sequence[Grid], methods: Sequence[str], quick: bool) -> list[Task]:
@@ -176,139 +139,134 @@ def _tasks(found: Sequence[Grid], methods: Sequence[str], quick: bool) -> list[T
     for name in methods:
         for number, grid in enumerate(found):
             sampled = name in ("tpe", "gp", "random")
-            if (
-                (grid.kind in thinned and number % 5)
-                or (grid.kind == "applications" and (sampled or number % 3))
+            if (grid.kind in thinned and number % 5) or (
+                grid.kind == "applications" and (sampled or number % 3)
             ):
                 continue
             if name == "gp" and grid.kind == "stages" and number % 4:
                 continue  # its fits take seconds; stages are alike
             seeds = 1 if quick else SEEDS[name] if grid.kind == "kernels" else max(1, SEEDS[name] // 2)
-            tasks += [
-                (grid, name, noise, seed, BOUND, "energy")
-                for noise in NOISES
-                for seed in range(seeds)
-            ]
+            tasks += [(grid, name, noise, seed, BOUND, "energy") for noise in NOISES for seed in range(seeds)]
     return tasks
 
 
-def _summary(score: dict[str, dict[str, float]]) -> dict[str, Any]:
-    ours, theirs = score["model-guided"], score["gpoeo"]
-    return {
-        "probes_median": {name: each["probes_median"] for name, each in score.items()},
-        "probes_mean": {name: each["probes_mean"] for name, each in score.items()},
-        "probes_ratio_to_gpoeo": ours["probes_median"] / theirs["probes_median"],
-        "probes_mean_ratio_to_gpoeo": ours["probes_mean"] / theirs["probes_mean"],
-        "violations": {
-            name: {
-                "per_run": each["violations_per_run"],
-                "share_of_probes": each["violation_share"],
-                "two_in_a_row": each["in_a_row"],
-                "choice_beyond": each["choice_beyond"],
-                "overshoot_of_those": each["overshoot"],
-            }
-            for name, each in score.items()
-        },
-        **{
-            f"{which}_{what}": {name: each[f"{which}_{what}"] for name, each in score.items()}
-            for which in ("excess", "shared", "raw")
-            for what in ("median", "mean", "worst")
-        },
-    }
+@dataclass
+class GridJob:
+    """A job of ten minutes on a grid: iterations at one setting after another.
+
+    Attributes:
+        times, energies: Of an iteration, by row: s and J.
+        left: Iterations.
+        time_s, energy_j: Of those that have ended.
+        trials: Rows that were tried, not held.
+    """
+
+    times: np.ndarray
+    energies: np.ndarray
+    scatter: float
+    rng: np.random.Generator
+    left: int = round(JOB_S / ITERATION_S)
+    time_s: float = 0.0
+    energy_j: float = 0.0
+    trials: list[int] = field(default_factory=list)
+
+    def run(self, row: int, count: int) -> Block:
+        """So many iterations at a row, or what is left of the job, as they are measured."""
+        count = min(count, self.left)
+        time_s, energy_j = count * self.times[row], count * self.energies[row]
+        slips = np.exp(self.scatter / math.sqrt(count) * self.rng.standard_normal(2))
+        block = Block(
+            row, count, time_s * slips[0], energy_j * slips[1],
+            self.scatter / math.sqrt(count) * energy_j, self.scatter, 0.0, self.time_s + 0.5 * time_s,
+        )
+        self.left -= count
+        self.time_s, self.energy_j = self.time_s + time_s, self.energy_j + energy_j
+        return block
+
+
+def ours(job: GridJob, space: SettingSpace, objective: Objective, bound: float | None) -> int:
+    """The job with the tuner's method, in a loop as the tuner's; returns the row that was held last."""
+    here = space.reference_row
+    clock_mhz = float(space.max_sm_clock_mhz or 1)
+    rungs = ladders(space, clock_mhz, DRAW * job.energies[here] / job.times[here])
+    most = time_bounds(rungs, np.full(8, clock_mhz), np.ones(8))
+    method = Descent(rungs, most, objective, bound)
+    method.count(True)
+    row = here
+    while job.left:
+        plan = method.next(job.time_s)
+        count = max(plan.count, math.ceil(plan.seconds / job.times[plan.row]))
+        block = job.run(plan.row, 2 if job.times[plan.row] > plan.too_slow_s else count)
+        if plan.kind == "held":
+            row = plan.row
+        else:
+            job.trials.append(plan.row)
+        method.passed(plan.row, block.time_s)
+        if method.tell(block):  # the work has changed, as the method has it
+            method = Descent(rungs, most, objective, bound, earlier_s=method.spent_s())
+            method.count(True)
+    return row
+
+
+def peer(job: GridJob, space: SettingSpace, objective: Objective, bound: float | None, name: str,
+         seed: int) -> int:
+    """The job with a peer's search, whose choice is held until the end; returns its row."""
+    search = make_search(name, space, objective, bound, rng=np.random.default_rng(seed))
+    while job.left and len(job.trials) < MOST and isinstance(step := search.next(), Trial):
+        row = space.row(step.setting)
+        block = job.run(row, max(step.iterations, ITERATIONS, math.ceil(step.seconds / job.times[row])))
+        search.tell(step.setting, int(block.count), block.time_s, block.energy_j, 1.96 * block.energy_sd_j)
+        job.trials.append(row)
+    row = space.row(search.choice().setting)
+    if job.left:
+        job.run(row, job.left)
+    return row
 
 
 def one(task: Task) -> dict[str, Any]:
-    """One method on one problem, until it stops."""
+    """One job with one method."""
     grid, name, noise, seed, bound, wanted = task
     settings = grid.settings()
     space = space_of(settings, grid.reference)
     times, energies = grid.table(settings)
     here = space.reference_row
-    mine: Objective = _objective(wanted, times, energies, here)
+    scale = ITERATION_S / times[here]
     luck = np.random.default_rng(
         [seed, round(1000 * noise), zlib.crc32(grid.name.encode())]
     )  # the same for every method
-    running = make_search(
-        name,
-        space,
-        mine,
-        bound,
-        rng=np.random.default_rng(seed),
-    )
+    job = GridJob(scale * times, scale * energies, noise * math.sqrt(ITERATIONS), luck)
+    count, objective = job.left, _objective(wanted, times, energies, here)
+    limits = space, objective, bound
+    chosen = ours(job, *limits) if name == OURS else peer(job, *limits, name, seed)
+    cost = np.asarray(objective.cost(job.times, job.energies), dtype=float)
     allowed = times <= (1 + bound) * times[here] * (1 + 1e-9)
-    visited: list[int] = []
-    reason = f"after {MOST} probes"
-    while len(visited) < MOST:
-        step = running.next()
-        if not isinstance(step, Trial):
-            reason = step.reason
-            break
-        row = space.row(step.setting)
-        time_s, energy_j = (
-            np.array([times[row], energies[row]]) * np.exp(noise * luck.standard_normal(2)) * ITERATIONS
-        )
-        scatter_s = noise * math.sqrt(ITERATIONS) * time_s / ITERATIONS
-        running.tell(
-            step.setting,
-            ITERATIONS,
-            float(time_s),
-            float(energy_j),
-            1.96 * noise * float(energy_j),
-            float(scatter_s),
-        )
-        visited.append(row)
-    chosen = space.row(running.choice().setting)
-    cost = np.asarray(mine.cost(times, energies), dtype=float)
     best = float(cost[allowed].min())
-    share = min(1.0, bound / max(float(times[chosen] / times[here]) - 1, 1e-12))
-    beyond = [not allowed[row] for row in visited]
+    mean = float(objective.cost(job.time_s / count, job.energy_j / count))
     return {
-        "file": grid.file,
-        "kind": grid.kind,
-        "problem": grid.problem,
-        "method": name,
-        "noise": noise,
-        "seed": seed,
-        "probes": len(visited),
-        "beyond": sum(beyond),
-        "in_a_row": any(a and b for a, b in itertools.pairwise(beyond)),
-        "choice_beyond": not allowed[chosen],
-        "slowdown": float(times[chosen] / times[here] - 1),
+        "file": grid.file, "kind": grid.kind, "problem": grid.problem, "method": name, "noise": noise,
+        "seed": seed, "trials": len(job.trials), "beyond": sum(not allowed[row] for row in job.trials),
+        "choice_beyond": not allowed[chosen], "slowdown": job.time_s / JOB_S - 1,
+        "kept": job.time_s <= (1 + bound + 0.001) * JOB_S,
+        "saving": 1 - mean / float(cost[here]), "possible": 1 - best / float(cost[here]),
         "excess": float(cost[chosen] if allowed[chosen] else max(cost[here], cost[chosen])) / best - 1,
-        "shared": float(share * cost[chosen] + (1 - share) * cost[here]) / best - 1,
-        "raw": float(cost[chosen]) / best - 1,
-        "reference": float(cost[here]) / best - 1,
-        "reason": reason,
     }
 
 
 def summarised(runs: pl.DataFrame) -> dict[str, dict[str, float]]:
-    """One row a method; kinds weigh the same, and within a kind every problem does."""
-    found = {}
-    for name in [each for each in SEEDS if each in runs["method"].unique()]:
-        mine = runs.filter(pl.col("method") == name).with_columns(
-            weight=1
-            / pl.len().over("kind", "problem", "file")
-            / pl.struct("file", "problem").n_unique().over("kind")
-        )
-        weights = mine["weight"].to_numpy()
-        row = {
-            "probes_median": _median(mine["probes"].to_numpy(), weights),
-            "probes_mean": _mean(mine["probes"].to_numpy(), weights),
-        }
-        for which in ("excess", "shared", "raw"):
-            values = mine[which].to_numpy()
-            row |= {f"{which}_median": _median(values, weights), f"{which}_mean": _mean(values, weights)}
-            row[f"{which}_worst"] = float(values.max())
-        row["violations_per_run"] = _mean(mine["beyond"].to_numpy(), weights)
-        row["violation_share"] = row["violations_per_run"] / row["probes_mean"]
-        row["in_a_row"] = _mean(mine["in_a_row"].to_numpy(), weights)
-        row["choice_beyond"] = _mean(mine["choice_beyond"].to_numpy(), weights)
-        row["overshoot"] = float(mine.filter(pl.col("choice_beyond"))["slowdown"].mean() or math.nan) - BOUND  # type: ignore[arg-type]
-        row["reference_median"] = _median(mine["reference"].to_numpy(), weights)
-        row["runs"] = mine.height
-        found[name] = row
-    return found
+    """One row a method."""
+    names = [each for each in SEEDS if each in runs["method"].unique()]
+    return {name: _score(runs.filter(method=name)) for name in names}
+
+
+def _score(runs: pl.DataFrame) -> dict[str, float]:
+    """Means of `FIGURES`; kinds weigh the same, and within a kind every problem does."""
+    problems = pl.struct("file", "problem").n_unique().over("kind")
+    weight = 1 / pl.len().over("kind", "problem", "file") / problems
+    weights = runs.select(weight.alias("weight"))["weight"].to_numpy()
+    means = {name: float(np.average(runs[name].to_numpy(), weights=weights)) for name in FIGURES[1:]}
+    # below half a percent there is nothing to save
+    return {"share": means["saving"] / max(means["possible"], 0.005), **means, "jobs": runs.height,
+            "excess_median": float(np.median(runs["excess"])), "excess_worst": float(runs["excess"].max())}  # type: ignore[arg-type]
 
 
 def _beside(found: Sequence[Grid], stages: list[Grid]) -> dict[str, Any]:
@@ -319,8 +277,7 @@ def _beside(found: Sequence[Grid], stages: list[Grid]) -> dict[str, Any]:
         if grid.kind == "kernels" or (grid.kind == "stages" and number % 3 == 0)
     ]
     cases: dict[str, tuple[list[Grid], tuple[float, ...], float, str]] = {
-        "no noise": (main, (1e-4,), BOUND, "energy"),
-        "2 % allowed": (main, NOISES, 0.02, "energy"),
+        "no noise": (main, (1e-4,), BOUND, "energy"), "2 % allowed": (main, NOISES, 0.02, "energy"),
         "10 % allowed": (main, NOISES, 0.10, "energy"),
         "whole iterations of a stage": (stages, NOISES, BOUND, "energy"),
         "EDP, no bound below 100 %": (main, NOISES, 1.0, "edp"),
@@ -331,9 +288,7 @@ def _beside(found: Sequence[Grid], stages: list[Grid]) -> dict[str, Any]:
     for title, (mine, noises, bound, wanted) in cases.items():
         tasks: list[Task] = [
             (grid, name, noise, 0, bound, wanted)
-            for name in ("model-guided", "gpoeo")
-            for grid in mine
-            for noise in noises
+            for name in (OURS, "gpoeo") for grid in mine for noise in noises
         ]
         if tasks:
             result[title] = summarised(_all(tasks))
@@ -360,72 +315,26 @@ def _all(tasks: Sequence[Task]) -> pl.DataFrame:
 
 
 def _there(name: str) -> bool:
-    space = space_of(list(_TINY.settings()), _TINY.reference)
+    """Whether the libraries of a method are installed."""
+    if name == OURS:
+        return True
+    search = make_search(name, space_of(list(_TINY.settings()), _TINY.reference))
     try:
-        running = make_search(name, space)
         for _ in range(8):
-            step = running.next()
+            step = search.next()
             if not isinstance(step, Trial):
                 break
-            running.tell(step.setting, 5, 5.0, 5.0)
+            search.tell(step.setting, 5, 5.0, 5.0)
     except (ImportError, WorkbenchError):
         return False
     return True
 
 
-def _by(runs: pl.DataFrame, column: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    rows = []
-    for (value,), part in runs.group_by(column, maintain_order=True):
-        score = summarised(part)
-        found[str(value)] = score
-        rows += [(value, name, *_cells(score[name])) for name in ("model-guided", "gpoeo") if name in score]
-    print(table((column, *HEADS), rows))
-    return found
-
-
-HEADS = (
-    "method",
-    "probes, median",
-    "mean",
-    "excess, median",
-    "mean",
-    "worst",
-    "shared, median",
-    "raw, median",
-    "choices beyond, %",
-    "probes beyond a run",
-    "two in a row, %",
-)
-
-
-def _cells(row: dict[str, float]) -> tuple[Any, ...]:
-    percent = [
-        f"{100 * row[name]:.1f} %"
-        for name in ("excess_median", "excess_mean", "excess_worst", "shared_median", "raw_median")
-    ]
-    return (
-        f"{row['probes_median']:.1f}",
-        f"{row['probes_mean']:.1f}",
-        *percent,
-        f"{100 * row['choice_beyond']:.0f}",
-        f"{row['violations_per_run']:.2f}",
-        f"{100 * row['in_a_row']:.0f}",
-    )
-
-
-def _print(score: dict[str, dict[str, float]]) -> None:
-    print(table(HEADS, [(name, *_cells(row)) for name, row in score.items()]))
-
-
-def _mean(values: np.ndarray, weights: np.ndarray) -> float:
-    return float(np.sum(values * weights) / np.sum(weights))
-
-
-def _median(values: np.ndarray, weights: np.ndarray) -> float:
-    order = np.argsort(values, kind="stable")
-    summed = np.cumsum(weights[order]) / weights.sum()
-    return float(values[order][int(np.searchsorted(summed, 0.5 - 1e-12))])
+def _print(rows: dict[str, dict[str, float]]) -> None:
+    print(table(HEADS, [
+        (name, *(f"{row[key]:.1f}" if key == "trials" else f"{100 * row[key]:.1f} %" for key in FIGURES))
+        for name, row in rows.items()
+    ]))
 
 
 _TINY = Grid(

@@ -32,15 +32,8 @@ NODES = (28, 64)
 MOST_A_WEEK, MOST = 20_000, 150_000  # jobs: of a longer log the first so many, so that a run takes minutes
 EACO = ("eaco-2-80", "eaco-2-100", "eaco-3-80", "eaco-3-100")
 BASELINES = (
-    "fifo-spread-always-on",
-    "fifo-spread",
-    "fifo-best-fit",
-    "fifo-packed",
-    "gandiva",
-    "sjf",
-    "srtf",
-    "tiresias",
-    "lucid",
+    "fifo-spread-always-on", "fifo-spread", "fifo-best-fit", "fifo-packed", "gandiva", "sjf", "srtf",
+    "tiresias", "lucid",
 )
 SHOWN = ("energy_kwh", "active_nodes", "runtime_inflation", "jct_h", "jct_p95_h", "misses", "undos", "moves")
 CLOCK_IDLE_W = 60.0  # of the card of the clock sweeps, an A100
@@ -89,8 +82,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     summary = summarised(rows, verdicts, speeds)
     print("\n" + table(("figure", "value"), [(key, value) for key, value in summary.items()]))
     result: dict[str, Any] = {
-        "tables": tables,
-        "caps": {key: [_cap(cap) for cap in value] for key, value in caps.items()},
+        "tables": tables, "caps": {key: [_cap(cap) for cap in value] for key, value in caps.items()},
     }
     result |= {"runs": rows, "verdicts": verdicts, "speed": speeds, "summary": summary}
     finish(result, options.json)
@@ -152,13 +144,7 @@ def contestants(
 
 
 def one(
-    log: str,
-    part: str,
-    jobs: pl.DataFrame,
-    nodes: int,
-    seed: int,
-    caps: dict[str, tuple[CapLevel, ...]],
-    *,
+    log: str, part: str, jobs: pl.DataFrame, nodes: int, seed: int, caps: dict[str, tuple[CapLevel, ...]], *,
     everyone: bool,
 ) -> list[dict[str, Any]]:
     """All contestants on one draw."""
@@ -169,12 +155,7 @@ def one(
         row = summarise(Simulator(frame, cluster, make(), timeline_s=None).run())
         rows.append(
             {
-                **row,
-                "title": row["policy"],
-                "policy": name,
-                "log": log,
-                "part": part,
-                "nodes": nodes,
+                **row, "title": row["policy"], "policy": name, "log": log, "part": part, "nodes": nodes,
                 "seed": seed,
             }
         )

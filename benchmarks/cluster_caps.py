@@ -55,8 +55,7 @@ def limit_curves(data: Path) -> list[Curve]:
             ]
             if energy and None not in limits:
                 frame = frame.with_columns(
-                    pl.Series("power_limit", limits),
-                    pl.col("elapsed_time").alias("time"),
+                    pl.Series("power_limit", limits), pl.col("elapsed_time").alias("time"),
                     (pl.sum_horizontal(energy) / len(energy) / pl.col("elapsed_time")).alias("average_power"),
                 )
                 curves.append(_curve(frame, "power_limit"))
@@ -101,8 +100,7 @@ def levels(curves: Sequence[Curve], top_w: float, *, idle_w: float | None = None
         if speeds:
             # Measurements scatter; a lower limit is neither faster nor hungrier.
             lowest_speed, lowest_active = (
-                min(lowest_speed, float(np.mean(speeds))),
-                min(lowest_active, max(float(power / top), 0.0)),
+                min(lowest_speed, float(np.mean(speeds))), min(lowest_active, max(float(power / top), 0.0)),
             )
             found.append(CapLevel(round(share * top_w, 1), round(lowest_speed, 4), round(lowest_active, 4)))
     return tuple(found)
@@ -111,7 +109,6 @@ def levels(curves: Sequence[Curve], top_w: float, *, idle_w: float | None = None
 def _curve(frame: pl.DataFrame, setting: str) -> Curve:
     frame = frame.sort(setting)
     return (
-        frame[setting].cast(pl.Float64).to_numpy(),
-        frame["time"].to_numpy(),
+        frame[setting].cast(pl.Float64).to_numpy(), frame["time"].to_numpy(),
         frame["average_power"].to_numpy(),
     )

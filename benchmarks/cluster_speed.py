@@ -23,12 +23,7 @@ def measured(
 ) -> dict[str, Any]:
     """Run it in a fresh process."""
     command = [
-        sys.executable,
-        "-m",
-        "benchmarks.cluster_speed",
-        policy,
-        str(jobs),
-        str(gpus),
+        sys.executable, "-m", "benchmarks.cluster_speed", policy, str(jobs), str(gpus),
         *([str(log), name] if log else []),
     ]
     done = subprocess.run(
@@ -52,12 +47,8 @@ def main(argv: list[str]) -> None:
     cpu_s = time.process_time() - before
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     row = {
-        "policy": policy,
-        "jobs": frame.height,
-        "gpus": gpus,
-        "cpu_s": cpu_s,
-        "jobs_per_cpu_s": frame.height / cpu_s,
-        "peak_mb": peak_mb,
+        "policy": policy, "jobs": frame.height, "gpus": gpus, "cpu_s": cpu_s,
+        "jobs_per_cpu_s": frame.height / cpu_s, "peak_mb": peak_mb,
     }
     print(json.dumps({**row, "energy_kwh": result.energy_j / 3.6e6, "events": result.events}))
 

@@ -19,10 +19,7 @@ def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.N
     """`--data DIR`, `--json FILE`, `--quick`, as every benchmark takes them."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
-        "--data",
-        type=Path,
-        default=data_directory(),
-        metavar="DIR",
+        "--data", type=Path, default=data_directory(), metavar="DIR",
         help="measured data (default: %(default)s)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")

@@ -149,15 +149,11 @@ class Run:
         findings = [*doctor.gpu_findings(self.device, None, seconds=max(seconds, 2.0))]
         self.load = load_for(self.device, self.torch_on)  # imports PyTorch
         return {
-            "load": self.load.name,
-            "on_gpu": self.load.on_gpu,
-            "gpu": self.device.name,
-            "simulated": self.device.simulated,
-            "architecture": self.device.architecture,
+            "load": self.load.name, "on_gpu": self.load.on_gpu, "gpu": self.device.name,
+            "simulated": self.device.simulated, "architecture": self.device.architecture,
             "power_window_s": self.device.power_window_s,
             "doctor": doctor.report(doctor.machine_findings(), {self.device: findings}),
-            "answers": answers(self.device.index),
-            "calls_ms": call_times(self.device.index),
+            "answers": answers(self.device.index), "calls_ms": call_times(self.device.index),
         }
 
     def rest(self, seconds: float) -> dict[str, Any]:
@@ -216,21 +212,14 @@ class Run:
                 "windows": windows,
                 "step_ends_s": self.load.step_ends_s,
                 "whole": {
-                    "start_s": block.closed.start_s,
-                    "end_s": block.closed.end_s,
-                    "energy_j": gpu.energy_j,
-                    "half_j": gpu.energy_uncertainty_j,
-                    "source": gpu.source,
-                    "notes": list(gpu.notes),
+                    "start_s": block.closed.start_s, "end_s": block.closed.end_s, "energy_j": gpu.energy_j,
+                    "half_j": gpu.energy_uncertainty_j, "source": gpu.source, "notes": list(gpu.notes),
                     "plain_j": after - before,
                     "true_j": self.load.true_energy_j(block.closed.start_s, block.closed.end_s),
                 },
                 "iterations": {
-                    "count": found.count,
-                    "time_s": found.time_s,
-                    "half_s": found.time_uncertainty_s,
-                    "energy_j": found.energy_j,
-                    "source": found.source,
+                    "count": found.count, "time_s": found.time_s, "half_s": found.time_uncertainty_s,
+                    "energy_j": found.energy_j, "source": found.source,
                 },
                 "line": str(measured),
             }
@@ -400,8 +389,7 @@ def main() -> None:
         record(Path(sys.argv[2]), sys.argv[3])
         return
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="measure, and write the files into DIR")
     parser.add_argument("--read", type=Path, metavar="DIR", help="write the tables of the files in DIR")

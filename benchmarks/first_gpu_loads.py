@@ -239,8 +239,7 @@ class TorchLoad(Load):
         words, length, width = self._words
         layer = nn.TransformerEncoderLayer(width, 8, 4 * width, 0.0, batch_first=True, norm_first=True)
         model = nn.Sequential(
-            nn.Embedding(words, width),
-            nn.TransformerEncoder(layer, 6, enable_nested_tensor=False),
+            nn.Embedding(words, width), nn.TransformerEncoder(layer, 6, enable_nested_tensor=False),
             nn.Linear(width, words),
         )
         tokens = torch.randint(0, words, (size, length), device=self._where)

@@ -28,8 +28,7 @@ POWERS = {  # of a recording: function and arguments
 }
 COUNTERS = {
     "energy counter": ("nvmlDeviceGetTotalEnergyConsumption", ["*"]),
-    "energy field": (replay.FIELDS, [83, 0]),
-    "energy of the module": (replay.FIELDS, [83, 1]),
+    "energy field": (replay.FIELDS, [83, 0]), "energy of the module": (replay.FIELDS, [83, 1]),
 }
 WINDOWS_S, LAGS_S = np.geomspace(0.002, 2.0, 80), np.arange(-10, 60) * 0.005
 EVERY = 3  # of the recorded readings, for the table of recordings: about 10 ms apart
@@ -72,12 +71,8 @@ def tables(directory: Path, found: dict[str, Any]) -> tuple[str, dict[str, Any]]
     parts: list[str] = []
     figures: dict[str, Any] = {}
     for title, make in (
-        ("Machine", machine),
-        ("Sensors", sensors),
-        ("Windows", windows),
-        ("Trainings", trainings),
-        ("Cost of sampling", overhead),
-        ("Recordings", coverage),
+        ("Machine", machine), ("Sensors", sensors), ("Windows", windows), ("Trainings", trainings),
+        ("Cost of sampling", overhead), ("Recordings", coverage),
     ):
         if make is coverage and "recordings_later" in found:
             parts.append("`python -m benchmarks.first_gpu --read DIR` adds the table of the recordings.")
@@ -248,15 +243,7 @@ def windows(directory: Path, stages: dict[str, Any]) -> Table:
     between the refreshes of the recording; its own error is in the last column, and the bar includes it.
     """
     heads = (
-        "stage",
-        "window s",
-        "n",
-        "no energy",
-        "covered",
-        "error %",
-        "bar %",
-        "bar / error",
-        "plain error %",
+        "stage", "window s", "n", "no energy", "covered", "error %", "bar %", "bar / error", "plain error %",
         "error of the truth %",
     )
     rows: list[tuple[Any, ...]] = []
@@ -278,16 +265,10 @@ def windows(directory: Path, stages: dict[str, Any]) -> Table:
             error, bar = np.abs(energy_j - true_j) / true_j, np.hypot(half_j, doubt_j) / true_j
             rows.append(
                 (
-                    stage,
-                    length_s,
-                    len(barred),
-                    len(of_length) - len(barred),
-                    float(np.mean(error <= bar)),
-                    100 * _median(error),
-                    100 * _median(half_j / true_j),
+                    stage, length_s, len(barred), len(of_length) - len(barred), float(np.mean(error <= bar)),
+                    100 * _median(error), 100 * _median(half_j / true_j),
                     _median(half_j / true_j) / max(_median(error), 1e-9),
-                    100 * _median(np.abs(plain_j - true_j) / true_j),
-                    100 * _median(doubt_j / true_j),
+                    100 * _median(np.abs(plain_j - true_j) / true_j), 100 * _median(doubt_j / true_j),
                 )
             )
     return heads, rows
@@ -303,9 +284,7 @@ def _truth(path: Path, window: dict[str, Any]) -> tuple[float, float] | None:
         (part, *_) = recordings.read(path).values()
         first_us = next(line["reads_us"][0] for line in lines if line["reads_us"])
         _kept[path] = (
-            head["begun_s"] + first_us / 1e6,
-            *recordings.counter(part),
-            part["power_w"].drop_nulls(),
+            head["begun_s"] + first_us / 1e6, *recordings.counter(part), part["power_w"].drop_nulls(),
         )
     begun_s, at_s, joules, age_s, watts = _kept[path]
     edges = np.array([window["start_s"], window["end_s"]]) - begun_s
@@ -326,15 +305,7 @@ _kept: dict[Path, Any] = {}
 def trainings(directory: Path, stages: dict[str, Any]) -> Table:
     """True steps against the measured iteration, and against the period of the recorded power."""
     heads = (
-        "training",
-        "true step ms",
-        "median",
-        "measured ms",
-        "steps",
-        "counted",
-        "period ms",
-        "sure",
-        "right",
+        "training", "true step ms", "median", "measured ms", "steps", "counted", "period ms", "sure", "right",
         "why not",
     )
     rows: list[tuple[Any, ...]] = []
@@ -351,15 +322,8 @@ def trainings(directory: Path, stages: dict[str, Any]) -> Table:
         )
         rows.append(
             (
-                kind,
-                1000 * true_s,
-                1000 * typical_s,
-                measured["time_s"] and 1000 * measured["time_s"],
-                len(ends_s) - 1,
-                measured["count"],
-                period_s and 1000 * period_s,
-                periods.sure,
-                right,
+                kind, 1000 * true_s, 1000 * typical_s, measured["time_s"] and 1000 * measured["time_s"],
+                len(ends_s) - 1, measured["count"], period_s and 1000 * period_s, periods.sure, right,
                 periods.reason,
             )
         )

@@ -122,24 +122,18 @@ def _part(module: str, function: str, *arguments: Any) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument(
-        "--data",
-        type=Path,
-        default=data_directory(),
-        metavar="DIR",
+        "--data", type=Path, default=data_directory(), metavar="DIR",
         help="measured data (default: %(default)s)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, for a first look")
     parser.add_argument(
-        "--only",
-        action="append",
-        choices=["million", "sweeps", "panel", "apply", "dask"],
+        "--only", action="append", choices=["million", "sweeps", "panel", "apply", "dask"],
         help="these parts; repeatable",
     )
     chosen = parser.parse_args()
     parts: dict[str, Callable[[], Any]] = {
-        "million": lambda: million(chosen.quick),
-        "sweeps": lambda: measurements(chosen.data, chosen.quick),
+        "million": lambda: million(chosen.quick), "sweeps": lambda: measurements(chosen.data, chosen.quick),
         "panel": lambda: _part("frontier_panel", "steps", chosen.quick),
         "apply": lambda: _part("frontier_apply", "sequences", 100 if chosen.quick else 1000),
         "dask": lambda: _part("frontier_dask", "trials", 20 if chosen.quick else 200),
@@ -153,10 +147,8 @@ def main() -> None:
         "million_points_s": result.get("million", {}).get("ours", {}).get("seconds"),
         "measurements_ratio_to_best_peer": main_part.get("measurements_ratio_to_best_peer"),
         "ratio_median": main_part.get("ratio_median"),
-        "ratio_worst_family": main_part.get("ratio_worst_family"),
-        "ratio_small": small.get("ratio_median"),
-        "step_ms": panel.get("step_ms"),
-        "bytes_per_step": panel.get("bytes_per_step"),
+        "ratio_worst_family": main_part.get("ratio_worst_family"), "ratio_small": small.get("ratio_median"),
+        "step_ms": panel.get("step_ms"), "bytes_per_step": panel.get("bytes_per_step"),
     }
     print("\n" + table(["figure", "value"], list(result["summary"].items())))
     finish(result, chosen.json)

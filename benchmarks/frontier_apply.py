@@ -37,9 +37,7 @@ from workbench.tuning import manual
 from .common import finish, table
 
 SET_LIMIT, LOCK_SM, RESET_SM = (
-    "nvmlDeviceSetPowerManagementLimit",
-    "nvmlDeviceSetGpuLockedClocks",
-    "nvmlDeviceResetGpuLockedClocks",
+    "nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks",
 )
 NO_PERMISSION, TIMEOUT, LOST = 4, 10, 15
 FOUND_W = 250.0
@@ -95,9 +93,7 @@ def sequences(count: int = 1000, seed: int = 0) -> dict[str, Any]:
             if end == "silent":
                 silent.append(
                     {
-                        "sequence": number,
-                        "story": story,
-                        "limit_w": _limit_w(machine),
+                        "sequence": number, "story": story, "limit_w": _limit_w(machine),
                         "locked_mhz": _locked_mhz(machine),
                     }
                 )
@@ -105,11 +101,7 @@ def sequences(count: int = 1000, seed: int = 0) -> dict[str, Any]:
         _reset(machine)
         lease.restore_all()
     return {
-        "sequences": count,
-        "seed": seed,
-        "ends": dict(ends),
-        "met": dict(met),
-        "silent": silent,
+        "sequences": count, "seed": seed, "ends": dict(ends), "met": dict(met), "silent": silent,
         "restored_or_said_share": 1 - len(silent) / count if count else 1.0,
         "wall_s": round(time.monotonic() - begun_s, 1),
     }
@@ -267,10 +259,7 @@ def main() -> None:
     for each in result["silent"]:
         print(each)
     share = 100 * result["restored_or_said_share"]
-    print(
-        f"{result['sequences']} sequences in {result['wall_s']} s; restored or reported: {share:g} "
-        "%"
-    )
+    print(f"{result['sequences']} sequences in {result['wall_s']} s; restored or reported: {share:g} %")
     finish(result, asked.json)
 
 

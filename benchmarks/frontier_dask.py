@@ -50,13 +50,10 @@ def trials(count: int = 200) -> dict[str, Any]:
     frame = running.trials
     rows = frame.sort("uuid", "began_unix_s").with_columns(before=pl.col("ended_unix_s").shift().over("uuid"))
     result = {
-        "trials": len(frame),
-        "ok": frame.filter(pl.col("outcome") == "ok").height,
-        "distinct": frame.select("batch_size", "power_limit_w").n_unique(),
-        "killed_worker": killed,
+        "trials": len(frame), "ok": frame.filter(pl.col("outcome") == "ok").height,
+        "distinct": frame.select("batch_size", "power_limit_w").n_unique(), "killed_worker": killed,
         "two_on_one_gpu": rows.filter(pl.col("began_unix_s") < pl.col("before")).height,
-        "restored": [device.setting().power_limit_w for device in devices()] == before,
-        "seconds": seconds,
+        "restored": [device.setting().power_limit_w for device in devices()] == before, "seconds": seconds,
     }
     mine.close()
     print(

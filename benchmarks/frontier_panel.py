@@ -74,15 +74,13 @@ def steps(quick: bool) -> dict[str, Any]:
     count = STEPS // 5 if quick else STEPS
     found: dict[str, Any] = {"observations": OBSERVATIONS, "steps": count}
     with (
-        tempfile.TemporaryDirectory() as directory,
-        Lab(Path(directory) / "server") as lab,
+        tempfile.TemporaryDirectory() as directory, Lab(Path(directory) / "server") as lab,
         browser_page(browser, height=1300) as page,
     ):
         traffic = {"sent": 0, "received": 0}
         page.on("websocket", lambda socket: _count(socket, traffic))
         cells = [
-            CELL.replace("COUNT", str(OBSERVATIONS)),
-            "panel = workbench.panels.frontier(points)\npanel",
+            CELL.replace("COUNT", str(OBSERVATIONS)), "panel = workbench.panels.frontier(points)\npanel",
             BUSY,
         ]
         notebook = Notebook(lab, page, "frontier", cells)
@@ -104,12 +102,9 @@ def steps(quick: bool) -> dict[str, Any]:
             found["frontier"] = seen["front"]
             found[name] = {
                 "step_ms": statistics.median(seen["drawn"]),
-                "p95_ms": statistics.quantiles(seen["drawn"], n=20)[-1],
-                "worst_ms": max(seen["drawn"]),
-                "heard_ms": statistics.median(seen["heard"]),
-                "heard_worst_ms": max(seen["heard"]),
-                "sent_bytes": traffic["sent"] / count,
-                "received_bytes": traffic["received"] / count,
+                "p95_ms": statistics.quantiles(seen["drawn"], n=20)[-1], "worst_ms": max(seen["drawn"]),
+                "heard_ms": statistics.median(seen["heard"]), "heard_worst_ms": max(seen["heard"]),
+                "sent_bytes": traffic["sent"] / count, "received_bytes": traffic["received"] / count,
             }
         lab.stop_kernels()
     found["step_ms"] = max(found[name]["step_ms"] for name in ("idle", "busy"))

@@ -46,8 +46,7 @@ def problems(data: Path, least: int = LEAST_POINTS, most: int = 10**9) -> dict[s
         for key, part in frame.group_by("dataset", "network", "optimizer", maintain_order=True):
             found[f"{path.stem.removeprefix('summary_power_')} {key[0]} {key[2]}"] = (
                 part.select(
-                    "batch_size",
-                    pl.col("power_limit").cast(pl.Float64).alias("power_limit_w"),
+                    "batch_size", pl.col("power_limit").cast(pl.Float64).alias("power_limit_w"),
                     pl.col("time_per_epoch").alias("time_s"),
                     (pl.col("average_power") * pl.col("time_per_epoch")).alias("energy_j"),
                 )
@@ -113,10 +112,7 @@ def optuna_sampler(kind: str) -> Method:
 
 
 METHODS: dict[str, Method] = {
-    "ours": ours,
-    "grid": row_by_row,
-    "random": in_random_order,
-    "NSGA-II": optuna_sampler("NSGA-II"),
+    "ours": ours, "grid": row_by_row, "random": in_random_order, "NSGA-II": optuna_sampler("NSGA-II"),
     "TPE": optuna_sampler("TPE"),
 }
 
@@ -185,9 +181,7 @@ def but_for_the_scatter(frame: pl.DataFrame) -> int | None:
 def problem(name: str, frame: pl.DataFrame, seeds: int) -> dict[str, Any]:
     """The medians of every method over seeds, and what those need who know more than a method may."""
     row: dict[str, Any] = {
-        "problem": name,
-        "points": len(frame),
-        "floor": floor(frame),
+        "problem": name, "points": len(frame), "floor": floor(frame),
         "curve_known": but_for_the_scatter(frame),
     }
     for method, visit in METHODS.items():

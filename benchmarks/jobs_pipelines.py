@@ -57,9 +57,7 @@ def lowtime_points(plans: PipelineFrontier) -> list[Point]:
     graph = nx.DiGraph()
     for row, operation in enumerate(operations):
         graph.add_node(row + 2, op=operation)
-    graph.add_edges_from(
-        (before + 2, row + 2) for row, edges in enumerate(plans._edges) for before in edges
-    )
+    graph.add_edges_from((before + 2, row + 2) for row, edges in enumerate(plans._edges) for before in edges)
     add_source_node(graph, 0)
     add_sink_node(graph, 1)
     graph.graph.update(source_node=0, sink_node=1)
@@ -75,12 +73,10 @@ def case(profile: pl.DataFrame, stages: int, microbatches: int) -> dict[str, Any
     began = time.perf_counter()
     found = {slowdown: plans.at(slowdown) for slowdown in SLOWDOWNS}
     result: dict[str, Any] = {
-        "stages": stages,
-        "microbatches": microbatches,
+        "stages": stages, "microbatches": microbatches,
         "seconds": (time.perf_counter() - began) / len(SLOWDOWNS),
         "over_bound": max(plan.energy_j / plan.bound_j for plan in found.values()),
-        "saving_at_0": found[0.0].saving,
-        "saving_at_5": found[0.05].saving,
+        "saving_at_0": found[0.0].saving, "saving_at_5": found[0.05].saving,
     }
     began = time.perf_counter()
     result["saving_at_5_per_stage"] = plans.at(0.05, per="stage").saving
@@ -118,8 +114,7 @@ def run(quick: bool, data: Path) -> dict[str, Any]:
         "frontier_over_lowtime_mean": sum(ratios) / len(ratios) if ratios else None,
         "comparisons": len(ratios),
         "over_bound": max((each["over_bound"] for each in cases.values()), default=None),
-        "seconds_to_solve": max((each["seconds"] for each in cases.values()), default=None),
-        "cases": cases,
+        "seconds_to_solve": max((each["seconds"] for each in cases.values()), default=None), "cases": cases,
     }
 
 

@@ -35,8 +35,7 @@ def job_settings(count: int, seed: int) -> list[dict[str, Any]]:
         jobs.append({
             "card": rng.choice(CARDS), "workload": rng.choice(WORKLOADS), "gpus": gpus,
             "straggler": straggler, "cause": rng.choice(("clock", "data")),
-            "wait": rng.choice(("spin", "spin", "block")),
-            "seed": rng.randrange(10**6),
+            "wait": rng.choice(("spin", "spin", "block")), "seed": rng.randrange(10**6),
         })
     return jobs
 
@@ -153,11 +152,9 @@ def run(quick: bool) -> dict[str, Any]:
     plain = float(np.mean([max(row["same_clock_held_saved"], 0.0) for row in rows])
                   / np.mean([row["oracle"] for row in rows]))
     return {
-        "jobs": rows,
-        "bound_kept": float(np.mean([row["job_whole_slower"] <= LIMIT for row in rows])),
+        "jobs": rows, "bound_kept": float(np.mean([row["job_whole_slower"] <= LIMIT for row in rows])),
         "share_of_oracle": shares["whole"], "share_of_oracle_held": shares["held"],
-        "share_of_oracle_same_clock": plain,
-        "worst_saved": min(row["job_whole_saved"] for row in rows),
+        "share_of_oracle_same_clock": plain, "worst_saved": min(row["job_whole_saved"] for row in rows),
         "worst_slower": max(row["job_whole_slower"] for row in rows),
     }
 

@@ -43,12 +43,9 @@ SEED = 100_000  # of the first scored job; other seeds are for development
 
 # Refresh and averaging window of a power reading (s), power of idling and of work (W), clocks (MHz).
 CARDS = {
-    "A100": (0.101, 0.025, 60.0, 380.0, 1410.0),
-    "H100": (0.100, 0.025, 75.0, 640.0, 1980.0),
-    "V100": (0.020, 0.010, 40.0, 240.0, 1380.0),
-    "A40": (0.100, 0.100, 70.0, 280.0, 1740.0),
-    "RTX6000": (0.100, 0.100, 55.0, 250.0, 1800.0),
-    "RTX4090": (0.100, 0.100, 60.0, 400.0, 2600.0),
+    "A100": (0.101, 0.025, 60.0, 380.0, 1410.0), "H100": (0.100, 0.025, 75.0, 640.0, 1980.0),
+    "V100": (0.020, 0.010, 40.0, 240.0, 1380.0), "A40": (0.100, 0.100, 70.0, 280.0, 1740.0),
+    "RTX6000": (0.100, 0.100, 55.0, 250.0, 1800.0), "RTX4090": (0.100, 0.100, 60.0, 400.0, 2600.0),
 }
 
 
@@ -198,9 +195,7 @@ def generate(
     ends = np.sort(ends[(ends > begin[0] + 2.0) & (ends < begin[0] + 2.0 + duration_s)])
     about = {"card": card, "gpus": gpus, "slower": slower, "cause": cause, "wait": wait}
     straggler = f"GPU-{slow}" if slow >= 0 else None
-    return Job(
-        traces, ends, windows, wait_s, energy_j, straggler, cost_s, float(np.diff(ends).mean()), about
-    )
+    return Job(traces, ends, windows, wait_s, energy_j, straggler, cost_s, float(np.diff(ends).mean()), about)
 
 
 def simulate_node(
@@ -226,8 +221,7 @@ def simulate_node(
         straggler = (slow, 1 + slower) if slower else None
         job = DataParallelJob(
             workload, batch_size, gpu=range(gpus), machine=machine, seed=seed, iterations=100_000,
-            evaluate=False,
-            straggler=straggler, **options,
+            evaluate=False, straggler=straggler, **options,
         )
         for _ in job:
             if machine.clock() > 66.0:

@@ -532,11 +532,9 @@ class Trial:
         stranger = surrounding.users and role in ("second", "next")
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")},
-            **self.machine.environment,
-            "KILLS_TRIAL": str(self.directory),
+            **self.machine.environment, "KILLS_TRIAL": str(self.directory),
             "WORKBENCH_HOME": str(self.home.with_name("other") if stranger else self.home),
-            "TMPDIR": str(tmp),
-            "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
+            "TMPDIR": str(tmp), "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
         }
         if surrounding.own_modules:
             environment["KILLS_OWN_MODULES"] = str(self._modules())
@@ -687,21 +685,17 @@ def summary(outcomes: list[Outcome]) -> dict[str, Any]:
     killed = [each for each in outcomes if not each.ended_early]
     delays_s = sorted(each.delay_s for each in killed if each.delay_s is not None)
     return {
-        "trials": len(killed),
-        "unchanged_at_kill": sum(each.restored_by == "itself" for each in killed),
+        "trials": len(killed), "unchanged_at_kill": sum(each.restored_by == "itself" for each in killed),
         "restored": sum(bool(each.restored_by) for each in killed),
         "by_watchdog": sum(each.restored_by == "watchdog" for each in killed),
         "by_next_start": sum(each.restored_by == "next start" for each in killed),
         "watchdog_failed": sum(each.watchdog_failed for each in killed),
-        "hidden": sum(each.hidden for each in killed),
-        "told": sum(each.told for each in killed),
+        "hidden": sum(each.hidden for each in killed), "told": sum(each.told for each in killed),
         "not_restored": sum(not each.restored_by and not each.told for each in killed),
         "silent": sum(each.silent for each in killed),
         "journals_lost": sum(each.journal_lost for each in killed),
-        "disturbed": sum(each.disturbed for each in killed),
-        "ended_early": len(outcomes) - len(killed),
-        "stored": sum(each.stored for each in killed),
-        "lost": sum(each.lost for each in killed),
+        "disturbed": sum(each.disturbed for each in killed), "ended_early": len(outcomes) - len(killed),
+        "stored": sum(each.stored for each in killed), "lost": sum(each.lost for each in killed),
         "restore_median_s": delays_s[len(delays_s) // 2] if delays_s else None,
         "restore_max_s": delays_s[-1] if delays_s else None,
     }

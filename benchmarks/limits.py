@@ -88,9 +88,7 @@ def limits(data: Path, quick: bool) -> dict[str, Any]:
     summary = {**best[METHODS[0]], "curves": len(known) or len(made), "measured": bool(known)}
     if "generated" in result:
         left_out = [row for name, row in result["generated"]["by_file"].items() if name not in CHOSEN_ON]
-        summary["generated"] = {
-            key: float(np.mean([row[key] for row in left_out])) for key in left_out[0]
-        }
+        summary["generated"] = {key: float(np.mean([row[key] for row in left_out])) for key in left_out[0]}
     rule = {name: rule_of_thumb(mine) for name, mine in (("measured", known), ("generated", made)) if mine}
     print(f"\nThe limit that `%gpu advise` suggests, {BOUND:.0%} slowdown allowed\n")
     print(table(("", "curves", "share of the saving", "bound broken"), [
@@ -133,7 +131,7 @@ def score(runs: pl.DataFrame) -> dict[str, float]:
     }
     return found | {
         "worst": float(runs["excess"].max()), "broken": float(runs["choice_beyond"].mean()),  # type: ignore[arg-type]
-        "probes": float(runs["probes"].mean()),  # type: ignore[arg-type]
+        "probes": float(runs["trials"].mean()),  # type: ignore[arg-type]
     }
 
 

@@ -39,31 +39,17 @@ LENGTHS_S = (0.05, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0)
 LONGER = 1.1  # the longest window of a length on a rough card, over the length; the shortest is as much under
 WINDOWS = 504  # of each length and card
 COLUMNS = {
-    "card": "card",
-    "length_s": "window s",
-    "one_step_percent": "one step %",
-    "windows": "n",
-    "settled_covered": "covered",
-    "settled_bar_over_error": "bar / error",
-    "settled_median_error_percent": "error %",
-    "settled_median_bar_percent": "bar %",
-    "at_once_covered": "at once: covered",
-    "at_once_bar_over_error": "bar / error",
-    "at_once_median_error_percent": "error %",
-    "parts_off_max": "parts off by",
-    "parts_covered": "parts covered",
-    "zeus_median_error_percent": "Zeus error %",
-    "settled_over_zeus": "ours / Zeus",
-    "at_once_over_zeus": "immediately / Zeus",
+    "card": "card", "length_s": "window s", "one_step_percent": "one step %", "windows": "n",
+    "settled_covered": "covered", "settled_bar_over_error": "bar / error",
+    "settled_median_error_percent": "error %", "settled_median_bar_percent": "bar %",
+    "at_once_covered": "at once: covered", "at_once_bar_over_error": "bar / error",
+    "at_once_median_error_percent": "error %", "parts_off_max": "parts off by",
+    "parts_covered": "parts covered", "zeus_median_error_percent": "Zeus error %",
+    "settled_over_zeus": "ours / Zeus", "at_once_over_zeus": "immediately / Zeus",
 }
 STEADY_COLUMNS = {
-    "card": "card",
-    "iteration_ms": "iteration ms",
-    "windows": "n",
-    "covered": "covered",
-    "bar_over_error": "bar / error",
-    "median_error_j": "error J",
-    "median_bar_j": "bar J",
+    "card": "card", "iteration_ms": "iteration ms", "windows": "n", "covered": "covered",
+    "bar_over_error": "bar / error", "median_error_j": "error J", "median_bar_j": "bar J",
     "median_bar_percent": "bar %",
 }
 LEAD_S, TAIL_S = 2.5, 0.6
@@ -439,10 +425,7 @@ def main() -> None:
     rows = [row for card, outcomes in results.items() for row in summary(card, outcomes)]
     for row in rows:
         for name in (
-            "settled_median_error",
-            "settled_median_bar",
-            "at_once_median_error",
-            "zeus_median_error",
+            "settled_median_error", "settled_median_bar", "at_once_median_error", "zeus_median_error",
         ):
             if f"{name}_share" in row:
                 row[f"{name}_percent"] = 100 * row[f"{name}_share"]

@@ -97,8 +97,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "mock_covered_min": min(covered.values(), default=None),
         "mock_covered_max": max(covered.values(), default=None),
         "mock_covered_least": min(covered, key=lambda name: covered[name], default=None),
-        "mock_error_over_zeus_max": max(ratios, default=None),
-        "mock_no_bar": sum(r["no bar"] for r in rows),
+        "mock_error_over_zeus_max": max(ratios, default=None), "mock_no_bar": sum(r["no bar"] for r in rows),
     }
 
 

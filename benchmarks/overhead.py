@@ -53,8 +53,7 @@ def windows(gpus: int, pairs: int) -> dict[str, float]:
         zeus.end_window("w", sync_execution=False)
 
     contenders: dict[str, Callable[[], None]] = {
-        "ours_us": lambda: ours(False),
-        "ours_sync_us": lambda: ours(True),
+        "ours_us": lambda: ours(False), "ours_sync_us": lambda: ours(True),
     }
     if zeus is not None:
         contenders["zeus_us"] = theirs
@@ -136,8 +135,7 @@ def _watched(pid: int | None, watch_s: float) -> dict[str, float]:
     after = process.cpu_times()
     memory = process.memory_full_info()
     return {
-        "rss_mb": memory.rss / 1e6,
-        "unshared_mb": memory.uss / 1e6,
+        "rss_mb": memory.rss / 1e6, "unshared_mb": memory.uss / 1e6,
         "cpu_share": (after.user + after.system - before.user - before.system) / watch_s,
     }
 
@@ -257,8 +255,7 @@ def starting() -> dict[str, float]:
         rows.append([float(word) for word in found.stdout.split()])
     imports, loads, heavy = zip(*rows, strict=True)
     return {
-        "import_ms": statistics.median(imports),
-        "load_ext_ms": statistics.median(loads),
+        "import_ms": statistics.median(imports), "load_ext_ms": statistics.median(loads),
         "heavy_modules": max(heavy),
     }
 
@@ -304,9 +301,7 @@ def cells(pairs: int, seconds: float) -> list[dict[str, Any]]:
             half = 1.96 * ratios.std(ddof=1) / np.sqrt(pairs)
             rows.append(
                 {
-                    "cell": name,
-                    "pairs": pairs,
-                    "cell_s": statistics.median(plain),
+                    "cell": name, "pairs": pairs, "cell_s": statistics.median(plain),
                     "our_threads_cpu_share": statistics.median(ours) - base,
                     "slow_down": float(np.exp(ratios.mean()) - 1),
                     "slow_down_low": float(np.exp(ratios.mean() - half) - 1),
@@ -383,13 +378,7 @@ def main() -> None:
     print(table(("start", ""), [[name, value] for name, value in begun.items()]), "\n")
     cell = cells(4 if quick else 20, 2.0 if quick else 4.0)
     heads = (
-        "cell",
-        "pairs",
-        "cell_s",
-        "our_threads_cpu_share",
-        "slow_down",
-        "slow_down_low",
-        "slow_down_high",
+        "cell", "pairs", "cell_s", "our_threads_cpu_share", "slow_down", "slow_down_low", "slow_down_high",
     )
     print(table(heads, [[row[head] for head in heads] for row in cell]))
     summary = {

@@ -84,10 +84,8 @@ def coverage(rows: Iterable[Row], *, sure_only: bool = False) -> dict[str, Any]:
     stated = np.array([row.uncertainty_s for row in known], float)
     truth = np.array([row.truth_s for row in known], float)
     return {
-        "cases": len(known),
-        "covered": float(np.mean(error <= stated)),
-        "median_error": float(np.median(error / truth)),
-        "median_stated": float(np.median(stated / truth)),
+        "cases": len(known), "covered": float(np.mean(error <= stated)),
+        "median_error": float(np.median(error / truth)), "median_stated": float(np.median(stated / truth)),
     }
 
 

@@ -48,14 +48,12 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     sure = [row for row in seen if row["sure"]]
     errors = [row["relative_error"] for row in seen if row["right"]]
     return {
-        "runs": len(rows),
-        "observable": len(seen),
+        "runs": len(rows), "observable": len(seen),
         "right": sum(row["right"] for row in seen) / len(seen) if seen else None,
         "level_right": sum(row["level_right"] for row in seen) / len(seen) if seen else None,
         "sure": len(sure) / len(seen) if seen else None,
         "wrong_but_sure": sum(not row["right"] for row in sure) / len(sure) if sure else None,
-        "median_error": float(np.median(errors)) if errors else None,
-        "unobservable": len(hidden),
+        "median_error": float(np.median(errors)) if errors else None, "unobservable": len(hidden),
         "unobservable_claims": sum(row["sure"] and not row["right"] for row in hidden),
     }
 
@@ -72,11 +70,7 @@ def _of_one(
             # Every other one writes checkpoints, so that not all of them are an even row of iterations.
             rows.append(
                 run(
-                    detect,
-                    machine,
-                    workload,
-                    size,
-                    checkpoint_every=50 if number % 2 else None,
+                    detect, machine, workload, size, checkpoint_every=50 if number % 2 else None,
                     seed=rng.getrandbits(32),
                 )
             )
@@ -125,21 +119,13 @@ def run(
     top = max(periods.levels, key=lambda level: level.confidence, default=None)
     error = abs(found.period_s - mean_s) / mean_s if found else math.nan
     return {
-        "card": machine.cards[0],
-        "workload": workload.key,
-        "batch_size": size,
-        "checkpoints": checkpoint_every is not None,
-        "seconds": end_s - start_s,
-        "true_s": mean_s,
-        "observable": mean_s >= REFRESHES * refresh_s,
-        "found_s": found.period_s if found else None,
-        "uncertainty_s": found.uncertainty_s if found else None,
-        "relative_error": error,
+        "card": machine.cards[0], "workload": workload.key, "batch_size": size,
+        "checkpoints": checkpoint_every is not None, "seconds": end_s - start_s, "true_s": mean_s,
+        "observable": mean_s >= REFRESHES * refresh_s, "found_s": found.period_s if found else None,
+        "uncertainty_s": found.uncertainty_s if found else None, "relative_error": error,
         "right": found is not None and within(found.period_s, iteration),
-        "level_right": top is not None and within(top.period_s, [*iteration, *cycle]),
-        "sure": periods.sure,
-        "confidence": found.confidence if found else 0.0,
-        "reason": periods.reason,
+        "level_right": top is not None and within(top.period_s, [*iteration, *cycle]), "sure": periods.sure,
+        "confidence": found.confidence if found else 0.0, "reason": periods.reason,
     }
 
 

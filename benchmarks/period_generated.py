@@ -58,9 +58,7 @@ def nested(count: int, tries: int = 3000) -> list[Case]:
         case = random_case(np.random.default_rng([SEED, NESTED, number]), family="nested")
         levels, iteration_s = case.truth.levels_s, case.truth.iteration_s or math.nan
         sizes = (
-            (levels.get("micro-step"), 0.2, 0.7),
-            (iteration_s, 2.0, 7.0),
-            (levels.get("cycle"), 13.0, 50.0),
+            (levels.get("micro-step"), 0.2, 0.7), (iteration_s, 2.0, 7.0), (levels.get("cycle"), 13.0, 50.0),
         )
         if 0.09 < case.poll_s < 0.11 and all(
             value is not None and low <= value <= high for value, low, high in sizes
@@ -80,10 +78,7 @@ def until_sure(detect: Detector, cases: Sequence[Case]) -> list[dict[str, Any]]:
             continue
         whole_s = float(case.trace["time_s"][-1] - case.trace["time_s"][0])
         row: dict[str, Any] = {
-            "case": case.name,
-            "family": case.family,
-            "truth_s": mean_s,
-            "seconds": None,
+            "case": case.name, "family": case.family, "truth_s": mean_s, "seconds": None,
             "first_sure_right": None,
         }
         seconds = FIRST_S
@@ -113,8 +108,7 @@ def tell_until_sure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     everything = sorted([row["periods"] for row in got] + [math.inf] * (len(rows) - len(got)))
     middle = everything[len(everything) // 2] if everything else math.inf
     return {
-        "cases": len(rows),
-        "got_there": len(got) / len(rows) if rows else None,
+        "cases": len(rows), "got_there": len(got) / len(rows) if rows else None,
         "median_periods": float(np.median([row["periods"] for row in got])) if got else None,
         "p90_periods": float(np.quantile([row["periods"] for row in got], 0.9)) if got else None,
         "median_periods_of_all": middle if math.isfinite(middle) else None,
@@ -155,9 +149,7 @@ def cpu_ms(detect: Detector, cases: Sequence[Case], most: int = 40) -> dict[str,
         detect(case.trace)
         spent.append(1000 * (time.process_time() - before_s))
     return {
-        "traces": len(long),
-        "median": float(np.median(spent)),
-        "p90": float(np.quantile(spent, 0.9)),
+        "traces": len(long), "median": float(np.median(spent)), "p90": float(np.quantile(spent, 0.9)),
         "max": max(spent),
     }
 

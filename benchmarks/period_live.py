@@ -121,8 +121,7 @@ def beats(count: int, seed: int = SEED) -> dict[str, Any]:
     ]
     soon = [row["followed_s"] / row["seen_s"] for row in made[False] if row["followed_s"] is not None]
     return {
-        "beats": count,
-        "beats_named": len(named),
+        "beats": count, "beats_named": len(named),
         "beats_recognised": float(np.mean(in_time)) if named else None,
         "beats_followed": float(np.mean([row["followed_s"] is not None for row in made[True]])),
         "rhythms_followed": float(np.mean([row["followed_s"] is not None for row in made[False]])),

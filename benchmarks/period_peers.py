@@ -38,13 +38,8 @@ NOTHING = Verdict(None, False)
 def detectors() -> dict[str, Detector]:
     """The peers by name, in the shape that the scorer takes."""
     rules: dict[str, Callable[[pl.DataFrame], Verdict]] = {
-        "fft": fft_peak,
-        "acf": acf_peak,
-        "nsdf": nsdf,
-        "yin": yin,
-        "lomb_scargle": lomb_scargle,
-        "autoperiod": autoperiod,
-        "odpp": odpp,
+        "fft": fft_peak, "acf": acf_peak, "nsdf": nsdf, "yin": yin, "lomb_scargle": lomb_scargle,
+        "autoperiod": autoperiod, "odpp": odpp,
     }
     return {name: _as_periods(rule) for name, rule in rules.items()}
 

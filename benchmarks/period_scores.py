@@ -47,14 +47,7 @@ from benchmarks.period_cases import Case, Range, Truth, from_generated, load_cas
 from workbench.records import DetectedPeriod, Periods
 
 __all__ = [
-    "Answer",
-    "Detector",
-    "Row",
-    "answers",
-    "from_generated",
-    "load_cases",
-    "score_cases",
-    "stratified",
+    "Answer", "Detector", "Row", "answers", "from_generated", "load_cases", "score_cases", "stratified",
     "summarise",
 ]
 
@@ -207,33 +200,20 @@ def score(case: Case, answer: Answer) -> Row:
         label = "exact" if found == "iteration" else found or missed or "other"
         strict = missed is not None
     return Row(
-        case=case.name,
-        family=case.family,
-        sensor=case.sensor,
-        periodic=truth.periodic,
-        observable=truth.periodic and truth.observable,
-        truth_s=truth.mean_s,
+        case=case.name, family=case.family, sensor=case.sensor, periodic=truth.periodic,
+        observable=truth.periodic and truth.observable, truth_s=truth.mean_s,
         iteration_s=iteration.period_s if iteration else None,
         iteration_confidence=iteration.confidence if iteration else 0.0,
-        uncertainty_s=iteration.uncertainty_s if iteration else None,
-        top_s=top.period_s if top else None,
-        top_name=top.name if top else "",
-        sure=periods.sure,
-        iteration_exact=label == "exact",
+        uncertainty_s=iteration.uncertainty_s if iteration else None, top_s=top.period_s if top else None,
+        top_name=top.name if top else "", sure=periods.sure, iteration_exact=label == "exact",
         level_exact=top is not None and true_level(top.period_s, truth) is not None,
         step_exact=top is not None and true_level(top.period_s, truth) in ("iteration", "micro-step"),
-        label=label,
-        strict_factor=strict,
-        levels=len(ordered),
-        false_levels=len(others),
+        label=label, strict_factor=strict, levels=len(ordered), false_levels=len(others),
         sure_false_levels=len(others) if periods.sure else 0,
         claims=tuple((level.name, level.confidence, rightly_named(level, truth)) for level in ordered),
-        cpu_s=answer.cpu_s,
-        reason=periods.reason,
-        rhythm_sure=periods.main_sure,
+        cpu_s=answer.cpu_s, reason=periods.reason, rhythm_sure=periods.main_sure,
         rhythm_right=rhythm is not None and true_level(rhythm.period_s, truth) is not None,
-        role_sure=periods.role_sure,
-        role_right=rhythm is not None and rightly_named(rhythm, truth),
+        role_sure=periods.role_sure, role_right=rhythm is not None and rightly_named(rhythm, truth),
     )
 
 

@@ -30,32 +30,13 @@ from workbench.periods.detect import find_periods
 
 OURS = guarded(find_periods)
 COLUMNS = (
-    "iteration_exact",
-    "level_exact",
-    "false_levels",
-    "factor_errors",
-    "sure_share",
-    "wrong_but_sure",
-    "rhythm_sure",
-    "rhythm_wrong",
-    "role_sure",
-    "role_wrong",
-    "false_alarms",
-    "unobservable_sure_wrong",
+    "iteration_exact", "level_exact", "false_levels", "factor_errors", "sure_share", "wrong_but_sure",
+    "rhythm_sure", "rhythm_wrong", "role_sure", "role_wrong", "false_alarms", "unobservable_sure_wrong",
     "cpu_ms",
 )
 GROUP = (
-    "observable",
-    "iteration_exact",
-    "level_exact",
-    "false_levels",
-    "factor_errors",
-    "sure_share",
-    "wrong_but_sure",
-    "rhythm_sure",
-    "rhythm_wrong",
-    "role_sure",
-    "role_wrong",
+    "observable", "iteration_exact", "level_exact", "false_levels", "factor_errors", "sure_share",
+    "wrong_but_sure", "rhythm_sure", "rhythm_wrong", "role_sure", "role_wrong",
 )
 MIXED, APERIODIC, NESTED, ONLINE_S, GRAMMAR, LIVE = 2000, 1000, 22, 600.0, 600, 60
 
@@ -188,9 +169,7 @@ def on_generated(mixed: int, aperiodic: int) -> dict[str, Any]:
         f"{kinds or ''}"
     )
     return {
-        "mixture": told["summary"],
-        "families": told["families"],
-        "calibration": found,
+        "mixture": told["summary"], "families": told["families"], "calibration": found,
         "negatives": negatives["summary"],
         "peers": {name: _flat(score["summary"]) for name, score in peers.items()},
         "negatives_by_family": {name: group["false_alarms"] for name, group in negatives["families"].items()},
@@ -288,19 +267,8 @@ def through_the_gpu(quick: bool) -> dict[str, Any]:
         OURS, endtoend.CARDS[1:3] if quick else endtoend.CARDS, 1 if quick else endtoend.SIZES
     )
     heads = (
-        "card",
-        "workload",
-        "batch_size",
-        "checkpoints",
-        "seconds",
-        "true_s",
-        "observable",
-        "found_s",
-        "relative_error",
-        "right",
-        "level_right",
-        "sure",
-        "confidence",
+        "card", "workload", "batch_size", "checkpoints", "seconds", "true_s", "observable", "found_s",
+        "relative_error", "right", "level_right", "sure", "confidence",
     )
     print("\nThrough the simulated GPU: seconds per iteration against the job's true marks\n")
     print(table(heads, [[row[head] for head in heads] for row in rows]))
@@ -316,8 +284,7 @@ def limits(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     covered = made_up["calibration"]["coverage"]["covered"]
     crashes = sum(part.get("crashes", 0) for part in (ours, made_up["mixture"], made_up["negatives"]))
     most = [
-        ("errors raised", crashes, 0),
-        ("factor errors", ours.get("factor_errors"), 0.03),
+        ("errors raised", crashes, 0), ("factor errors", ours.get("factor_errors"), 0.03),
         ("sure, and not the iteration", ours.get("wrong_but_sure"), 0.04),
         ("sure of a role, and wrong", ours.get("role_wrong"), 0.04),
         ("sure of a period, and no true level", ours.get("rhythm_wrong"), 0.015),
@@ -335,8 +302,7 @@ def limits(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
     least = [
         ("iteration exact", ours.get("iteration_exact"), 0.875),
-        ("level exact", ours.get("level_exact"), 0.955),
-        ("sure of a role", ours.get("role_sure"), 0.70),
+        ("level exact", ours.get("level_exact"), 0.955), ("sure of a role", ours.get("role_sure"), 0.70),
         ("sure of a period", ours.get("rhythm_sure"), 0.78),
         ("nested, only true levels named", result["nested"]["ours"].get("level_exact"), 0.95),
         ("beats recognised within 10 s", result["live"]["beats_recognised"], 0.95),
@@ -378,8 +344,7 @@ def _show_families(scores: Mapping[str, Mapping[str, Any]]) -> None:
     families = [name for name, group in scores["ours"]["families"].items() if group["observable"]]
     rows = [
         [
-            family,
-            scores["ours"]["families"][family]["observable"],
+            family, scores["ours"]["families"][family]["observable"],
             *(score["families"][family]["iteration_exact"] for score in scores.values()),
         ]
         for family in families

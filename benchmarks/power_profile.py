@@ -92,12 +92,7 @@ def traced(path: Path) -> list[Truth]:
         iterations = catalogue.WORKLOADS[sweep.workload].iterations(sweep.batch_size)
         found.append(
             Truth(
-                name,
-                limits_w,
-                sweep.time_s[order] / iterations,
-                sweep.power_w[order],
-                0.01,
-                0.02,
+                name, limits_w, sweep.time_s[order] / iterations, sweep.power_w[order], 0.01, 0.02,
                 float(limits_w.max()),
             )
         )
@@ -111,24 +106,17 @@ def windows(path: Path) -> Truth:
     )
     rows = rows.sort("w", descending=True)
     time_s, energy_j, limits_w = (
-        rows["elapsed_time"].to_numpy() / 40,
-        rows["gpu0_energy"].to_numpy() / 40,
-        rows["w"].to_numpy(),
+        rows["elapsed_time"].to_numpy() / 40, rows["gpu0_energy"].to_numpy() / 40, rows["w"].to_numpy(),
     )
     return Truth(
-        path.stem.removeprefix("power_limit_windows_"),
-        limits_w,
-        time_s,
-        energy_j / time_s,
-        0.01,
-        0.02,
+        path.stem.removeprefix("power_limit_windows_"), limits_w, time_s, energy_j / time_s, 0.01, 0.02,
         float(limits_w.max()),
     )
 
 
 def run(truth: Truth, objective: Objective, rng: np.random.Generator) -> dict[str, Any]:
     """One profile, and how far it is from the truth."""
-    profile = PowerProfile(truth.limits_w, objective, counter_update_s=truth.counter_update_s)
+    profile = PowerProfile(truth.limits_w, objective)
     spent_s = spent_j = worked = 0.0
     last_w = truth.limits_w[0]
     slices: list[float] = []
@@ -142,11 +130,7 @@ def run(truth: Truth, objective: Objective, rng: np.random.Generator) -> dict[st
         # it.
         error_j = 0.25 * truth.counter_update_s * each_w
         profile.tell(
-            limit_w,
-            n,
-            time_s,
-            SENSOR_GAIN * (time_s * each_w + rng.normal(0, error_j / 1.96)),
-            error_j,
+            limit_w, n, time_s, SENSOR_GAIN * (time_s * each_w + rng.normal(0, error_j / 1.96)), error_j,
             truth.scatter * each_s,
         )
         settle_s = SETTLE_S if limit_w != last_w else 0.0
@@ -167,17 +151,11 @@ def run(truth: Truth, objective: Objective, rng: np.random.Generator) -> dict[st
     at_best_j = worked * truth.time_s[best] * truth.power_w[best]
     energy_j = truth.time_s * truth.power_w
     return {
-        "name": truth.name,
-        "chosen_w": found.limit_w,
-        "best_w": float(truth.limits_w[best]),
+        "name": truth.name, "chosen_w": found.limit_w, "best_w": float(truth.limits_w[best]),
         "steps_off": int(np.min(np.abs(j - np.flatnonzero(costs <= costs[best] * (1 + TIE))))),
-        "regret": float(costs[j] / costs[best] - 1),
-        "energy_regret": float(energy_j[j] / energy_j[best] - 1),
-        "slices": len(slices),
-        "limits": len(set(slices)),
-        "time_s": spent_s,
-        "overhead": (spent_j - at_best_j) / (HOUR_S * truth.power_w[best]),
-        "share_of_hour": spent_s / HOUR_S,
+        "regret": float(costs[j] / costs[best] - 1), "energy_regret": float(energy_j[j] / energy_j[best] - 1),
+        "slices": len(slices), "limits": len(set(slices)), "time_s": spent_s,
+        "overhead": (spent_j - at_best_j) / (HOUR_S * truth.power_w[best]), "share_of_hour": spent_s / HOUR_S,
         "reason": step.reason,
     }
 
@@ -186,27 +164,21 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     column: Callable[[str], np.ndarray] = lambda name: np.array([row[name] for row in rows], dtype=float)  # noqa: E731
     regret = column("regret")
     return {
-        "pairs": len(rows),
-        "within_one_step": float(np.mean(column("steps_off") <= 1)),
+        "pairs": len(rows), "within_one_step": float(np.mean(column("steps_off") <= 1)),
         "within_one_step_or_0.2%": float(np.mean((column("steps_off") <= 1) | (regret < 0.002))),
         "bound_broken": float(np.mean(np.isinf(regret))),
         "regret_mean": float(np.mean(regret[np.isfinite(regret)])),
         "regret_p95": float(np.quantile(regret[np.isfinite(regret)], 0.95)),
-        "regret_max": float(regret[np.isfinite(regret)].max()),
-        "limits_mean": float(column("limits").mean()),
-        "time_mean_s": float(column("time_s").mean()),
-        "overhead_mean": float(column("overhead").mean()),
+        "regret_max": float(regret[np.isfinite(regret)].max()), "limits_mean": float(column("limits").mean()),
+        "time_mean_s": float(column("time_s").mean()), "overhead_mean": float(column("overhead").mean()),
         "overhead_max": float(column("overhead").max()),
     }
 
 
 def objectives(most_w: float) -> dict[str, Objective]:
     return {
-        "energy": Energy(),
-        "zeus 0.5": ZeusCost(0.5, most_w),
-        "EDP": EnergyDelay(1),
-        "energy within 5 %": EnergyWithin(1.05, 1.0),
-        "time": Time(),
+        "energy": Energy(), "zeus 0.5": ZeusCost(0.5, most_w), "EDP": EnergyDelay(1),
+        "energy within 5 %": EnergyWithin(1.05, 1.0), "time": Time(),
     }
 
 

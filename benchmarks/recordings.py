@@ -244,9 +244,7 @@ def coverage(
         pairs = windows(at_s, length_s, holes, rng)
         outcomes = []
         for first, last in pairs:
-            estimate = estimated(
-                samples, at_s[first], at_s[last], counted=not alone, window_s=window_s
-            )
+            estimate = estimated(samples, at_s[first], at_s[last], counted=not alone, window_s=window_s)
             if estimate is None or not math.isfinite(estimate.uncertainty_j):
                 outcomes.append((joules[last] - joules[first], math.nan, math.inf))
                 continue

@@ -44,16 +44,12 @@ Make = Callable[[int], BatchSizePolicy]  # of a seed
 def contestants(left_out: dict[str, str] | None = None) -> dict[str, Make]:
     """Everybody, by name; `left_out` gets who takes no part and why."""
     all_: dict[str, Make] = {
-        "ours": lambda seed: KnowledgeGradient(),
-        "ours, safe": lambda seed: KnowledgeGradient(safe=True),
-        "Zeus' policy, ours": lambda seed: ZeusPolicy(),
-        "best limit only": lambda seed: DefaultBatchSize(),
-        "default": lambda seed: Default(),
-        "grid search": lambda seed: GridSearch(),
+        "ours": lambda seed: KnowledgeGradient(), "ours, safe": lambda seed: KnowledgeGradient(safe=True),
+        "Zeus' policy, ours": lambda seed: ZeusPolicy(), "best limit only": lambda seed: DefaultBatchSize(),
+        "default": lambda seed: Default(), "grid search": lambda seed: GridSearch(),
     }
     peers: dict[str, Make] = {
-        "Zeus": lambda seed: ZeusOwn(seed),
-        "Optuna TPE": lambda seed: OptunaPeer(seed, "TPE"),
+        "Zeus": lambda seed: ZeusOwn(seed), "Optuna TPE": lambda seed: OptunaPeer(seed, "TPE"),
         "Optuna GP": lambda seed: OptunaPeer(seed, "GP"),
     }
     for name, make in peers.items():
@@ -70,9 +66,7 @@ def play(make: Make, job: Job, objective: ZeusCost, seeds: range, **options: Any
     """One contestant on one job, all seeds."""
     by_epoch = not isinstance(make(0), KnowledgeGradient)
     return [
-        replay(
-            make(seed), job, objective, seed, job.horizon, profile_by_epoch=by_epoch, **options
-        )
+        replay(make(seed), job, objective, seed, job.horizon, profile_by_epoch=by_epoch, **options)
         for seed in seeds
     ]
 
@@ -139,9 +133,7 @@ def play_one(name: str, job: Job, eta: float, seeds: int) -> Played:
     bills = play(contestants()[name], job, objective, range(seeds))
     took = time.perf_counter() - start, time.process_time() - start_cpu
     return Played(
-        score(job, objective, bills),
-        curve(job, objective, bills),
-        sum(len(bill.cost) for bill in bills),
+        score(job, objective, bills), curve(job, objective, bills), sum(len(bill.cost) for bill in bills),
         *took,
     )
 
@@ -203,10 +195,7 @@ def _common(a: Job, b: Job) -> tuple[Job, Job]:
         keep = [job.space.batch_sizes.index(x) for x in both]
         space = Space(both, job.space.default, job.space.power_limits_w, 100, None, job.gpu)
         return replace(
-            job,
-            space=space,
-            epoch_time_s=job.epoch_time_s[keep],
-            power_w=job.power_w[keep],
+            job, space=space, epoch_time_s=job.epoch_time_s[keep], power_w=job.power_w[keep],
             paths=[job.paths[i] for i in keep],
         )
 
@@ -259,19 +248,14 @@ def decision_time(runs: int = 10_000) -> dict[str, float]:
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument(
-        "--data",
-        type=Path,
-        default=data_directory(),
-        metavar="DIR",
+        "--data", type=Path, default=data_directory(), metavar="DIR",
         help="measured data (default: %(default)s)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="few seeds, for a first look")
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument(
-        "--gp-seeds",
-        type=int,
-        metavar="N",
+        "--gp-seeds", type=int, metavar="N",
         help=f"of Optuna's Gaussian process sampler; 0: none (default: {GP_SEEDS}, 0 if --quick)",
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="random jobs (default: 200, 80 if --quick)")
@@ -311,9 +295,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
 
     for name in names:
         many = len(jobs)
-        played = each_job(
-            play_one, [name] * many, jobs, [0.5] * many, [seeds_of[name]] * many
-        )
+        played = each_job(play_one, [name] * many, jobs, [0.5] * many, [seeds_of[name]] * many)
         result["contestants"][name] = {job.name: one.figures for job, one in zip(jobs, played, strict=True)}
         result["curves"][name] = {job.name: one.curve for job, one in zip(jobs, played, strict=True)}
         total = sum(one.recurrences for one in played)
@@ -336,9 +318,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     result["decision"] = decision_time()
     drifting = {name: make for name, make in names.items() if name in ("ours", "Zeus")}
     windowed: dict[str, Make] = (
-        {**drifting, "Zeus": lambda seed: ZeusOwn(seed, window=10)}
-        if "Zeus" in drifting
-        else drifting
+        {**drifting, "Zeus": lambda seed: ZeusOwn(seed, window=10)} if "Zeus" in drifting else drifting
     )
     result["drift"] = drift(jobs, max(seeds // 5, 2), windowed)
     rows = [(key, *(value.get(name) for name in drifting)) for key, value in result["drift"].items()]
@@ -353,10 +333,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
 
 
 def eta_sweep(
-    jobs: list[Job],
-    seeds: int,
-    names: Sequence[str],
-    each_job: Callable[..., list[Played]],
+    jobs: list[Job], seeds: int, names: Sequence[str], each_job: Callable[..., list[Played]]
 ) -> dict[str, Any]:
     """Sum of mean regrets at other etas."""
     out: dict[str, dict[str, float]] = {}
@@ -380,9 +357,7 @@ def random_jobs(
     few = min(count, 60 if safe_seeds > 3 else 20)
     both = each_job(_safe, [name] * few, [count] * few, [seed] * few, range(few), [safe_seeds] * few)
     safe, chance = [one for one, _ in both], [other for _, other in both]
-    jobs = [
-        {"name": job.name, "family": job.family, **row} for job, row in zip(made, rows, strict=True)
-    ]
+    jobs = [{"name": job.name, "family": job.family, **row} for job, row in zip(made, rows, strict=True)]
     found = random_summary(rows, safe, chance)
     print(f"\nRandom jobs of {name}, {count}, safe mode on {few} with {safe_seeds} seeds\n")
     print(table(["figure", "value"], list(found.items())))
@@ -426,22 +401,13 @@ def tell(jobs: list[Job], result: dict[str, Any]) -> None:
         return
     ours = scores["ours"]
     keys = [
-        "regret_runs",
-        "regret_sd",
-        "last_gap",
-        *(f"cost_over_oracle_at_{n}" for n in CHECKPOINTS),
-        "cost_over_oracle_all",
-        "break_even",
-        "cost_over_default_at_5",
-        "cost_over_default_at_20",
-        "energy_over_default",
-        "time_over_default",
+        "regret_runs", "regret_sd", "last_gap", *(f"cost_over_oracle_at_{n}" for n in CHECKPOINTS),
+        "cost_over_oracle_all", "break_even", "cost_over_default_at_5", "cost_over_default_at_20",
+        "energy_over_default", "time_over_default",
     ]
     print("\nOurs\n")
     print(table(["pair", *keys], [(job.name, *(ours[job.name].get(key) for key in keys)) for job in jobs]))
-    summary: dict[str, Any] = {
-        "last_gap_max": max(row["last_gap"] for row in ours.values()),
-    }
+    summary: dict[str, Any] = {"last_gap_max": max(row["last_gap"] for row in ours.values())}
     for n in (5, 20):
         over = [row[key] for row in ours.values() if (key := f"cost_over_default_at_{n}") in row]
         if over:

@@ -22,20 +22,11 @@ from .clocks_grids import EMPTY
 
 # What counts as reached, and how many epochs a run may take (Zeus, NSDI'23, table 1, and its artifact).
 TARGETS = {
-    "cifar100": 0.6,
-    "imagenet": 0.65,
-    "squad": 84.0,
-    "librispeech": 40.0,
-    "movielens-1m": 0.41,
+    "cifar100": 0.6, "imagenet": 0.65, "squad": 84.0, "librispeech": 40.0, "movielens-1m": 0.41,
     "sentiment140": 0.84,
 }
 MAX_EPOCHS = {
-    "cifar100": 100,
-    "imagenet": 100,
-    "squad": 6,
-    "librispeech": 16,
-    "movielens-1m": 100,
-    "sentiment140": 10,
+    "cifar100": 100, "imagenet": 100, "squad": 6, "librispeech": 16, "movielens-1m": 100, "sentiment140": 10,
 }
 SLICE_S = 3.0  # 1 s to settle, 2 s measured: 0.4 % error with a counter that moves ten times per second
 SLICE_ERROR = 0.005
@@ -159,9 +150,7 @@ def _job(row: dict[str, Any], power: pl.DataFrame, train: pl.DataFrame) -> Job |
         kept, default, tuple(limits[i] for i in columns), MAX_EPOCHS[workload], TARGETS[workload], row["gpu"]
     )
     times, watts = times[np.ix_(arms, columns)], watts[np.ix_(arms, columns)]
-    found = Job(
-        workload, row["gpu"], space, times, watts, [paths[i] for i in arms], float(row["max_power"])
-    )
+    found = Job(workload, row["gpu"], space, times, watts, [paths[i] for i in arms], float(row["max_power"]))
     arm = kept.index(default)
     if np.isnan(times[arm, int(np.argmax(space.power_limits_w))]):
         return f"its default batch size, {default}, was not measured at {max(space.power_limits_w):g} W"
@@ -226,15 +215,8 @@ class Bill:
 
 
 def replay(
-    policy: BatchSizePolicy,
-    job: Job,
-    objective: Objective,
-    seed: int,
-    recurrences: int,
-    *,
-    evidence: Evidence | None = None,
-    log: bool = False,
-    swap: tuple[int, Job] | None = None,
+    policy: BatchSizePolicy, job: Job, objective: Objective, seed: int, recurrences: int, *,
+    evidence: Evidence | None = None, log: bool = False, swap: tuple[int, Job] | None = None,
     profile_by_epoch: bool = False,
 ) -> Bill:
     """Let a policy run a recurring job.
@@ -316,11 +298,7 @@ def _slice(world: World, evidence: Evidence, arm: int, column: int) -> None:
 
 
 def _run(
-    world: World,
-    evidence: Evidence,
-    policy: BatchSizePolicy,
-    objective: Objective,
-    proposal: Proposal,
+    world: World, evidence: Evidence, policy: BatchSizePolicy, objective: Objective, proposal: Proposal,
     by_epoch: bool,
 ) -> tuple[Run, int]:
     job = world.job
@@ -332,17 +310,13 @@ def _run(
         times, watts = job.epoch_time_s[arm][there], job.power_w[arm][there]
         spent = times / len(times) if by_epoch else np.minimum(SLICE_S, times / len(times))
         done, time_s, energy_j = (
-            float((spent / times).sum()),
-            float(spent.sum()),
-            float((spent * watts).sum()),
+            float((spent / times).sum()), float(spent.sum()), float((spent * watts).sum()),
         )
         noise = np.ones_like(world.noise) if by_epoch else world.noise
         for i in np.flatnonzero(there):
             limit_w = evidence.space.power_limits_w[int(i)]
             evidence.add_profile(
-                arm,
-                limit_w,
-                job.epoch_time_s[arm, i] * noise[0, arm, i],
+                arm, limit_w, job.epoch_time_s[arm, i] * noise[0, arm, i],
                 job.power_w[arm, i] * noise[1, arm, i],
             )
         costs = evidence.epoch_costs(objective)[arm]

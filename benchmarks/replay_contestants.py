@@ -46,8 +46,7 @@ class Default:
 
     def ask(self, evidence: Evidence, objective: Objective, rng: np.random.Generator) -> Proposal:
         return Proposal(
-            evidence.space.default,
-            max(evidence.space.power_limits_w),
+            evidence.space.default, max(evidence.space.power_limits_w),
             stop_after_epochs=evidence.space.max_epochs,
         )
 
@@ -77,8 +76,7 @@ class _Told:
         self.seen = len(evidence.runs)
         arm = self.pick(evidence)
         return Proposal(
-            evidence.space.batch_sizes[arm],
-            best_limit(evidence, arm, objective),
+            evidence.space.batch_sizes[arm], best_limit(evidence, arm, objective),
             stop_after_epochs=evidence.space.max_epochs,
             stop_after_cost=self.beta * least_cost(evidence, objective),
         )

@@ -54,9 +54,7 @@ def as_job(random: RandomJob, seed: int) -> Job:
         random.batch_sizes, random.default_batch_size, random.power_limits_w, random.max_epochs, None, None
     )
     power_w = random.epoch_energy_j / random.epoch_time_s
-    return Job(
-        random.name, "random", space, random.epoch_time_s, power_w, paths, max(random.power_limits_w)
-    )
+    return Job(random.name, "random", space, random.epoch_time_s, power_w, paths, max(random.power_limits_w))
 
 
 def expected(job: Job) -> np.ndarray:

@@ -66,17 +66,9 @@ def workload(number: int, busy_s: float, gap_s: float, busy_w: float, card: str 
         WorkloadPhase("waiting", "data", gap_s, None, 0.0, 0.0),
     )
     return Workload(
-        key=f"job {number + 1}",
-        title=f"job {number + 1}",
-        samples=1 << 40,
-        evaluation_samples=0,
-        default_batch_size=1,
-        batch_sizes=(1,),
-        fixed_bytes=1 << 30,
-        sample_bytes=0,
-        checkpoint_bytes=0,
-        phases=phases,
-        card=card,
+        key=f"job {number + 1}", title=f"job {number + 1}", samples=1 << 40, evaluation_samples=0,
+        default_batch_size=1, batch_sizes=(1,), fixed_bytes=1 << 30, sample_bytes=0, checkpoint_bytes=0,
+        phases=phases, card=card,
     )
 
 
@@ -87,12 +79,8 @@ def jobs(
 
     return [
         TrainingJob(
-            workload(number, *shape[number][:3]),
-            iterations=1 << 30,
-            machine=machine,
-            evaluate=False,
-            variation=shape[number][3],
-            seed=1000 * seed + number,
+            workload(number, *shape[number][:3]), iterations=1 << 30, machine=machine, evaluate=False,
+            variation=shape[number][3], seed=1000 * seed + number,
         )
         for number in which
     ]
@@ -123,8 +111,7 @@ def truth(shape: Sequence[tuple[float, float, float, float]], seconds: float) ->
         slow = [(to_s - from_s) / count / took_s for count, took_s in zip(made, alone_s, strict=True)]
         work_j = sum(count * each for count, each in zip(made, alone_j, strict=True))
         return {
-            "slowdown": [float(each) for each in slow],
-            "saving": float(1.0 - joules / work_j),
+            "slowdown": [float(each) for each in slow], "saving": float(1.0 - joules / work_j),
             "together_w": float(joules / (to_s - from_s)),
         }
     finally:
@@ -192,14 +179,10 @@ def coverage(trials: int) -> Iterator[dict[str, Any]]:
             off.append(found.saving.value - true["saving"])
             assert abs(sum(found.parts_j) / found.board_j - 1.0) < 1e-9
         yield {
-            "set": name,
-            "true_slowdown": max(true["slowdown"]),
-            "true_saving": true["saving"],
-            "slowdown_held": float(np.mean(held["slowdown"])),
-            "saving_held": float(np.mean(held["saving"])),
+            "set": name, "true_slowdown": max(true["slowdown"]), "true_saving": true["saving"],
+            "slowdown_held": float(np.mean(held["slowdown"])), "saving_held": float(np.mean(held["saving"])),
             "slowdown_error": float(np.median(wide["slowdown"])),
-            "saving_error": float(np.median(wide["saving"])),
-            "saving_off": float(np.mean(off)),
+            "saving_error": float(np.median(wide["saving"])), "saving_off": float(np.mean(off)),
             "trials": trials,
         }
 
@@ -219,11 +202,7 @@ def tables(path: Path) -> Iterator[dict[str, Any]]:
         rows = {row["job_set"]: row for row in csv.DictReader(file)}
     share_w = NODE_IDLE_W / GPUS
     catalogue.CARDS["SERVER8"] = replace(
-        catalogue.CARDS["V100"],
-        key="SERVER8",
-        static_w=share_w,
-        gap_w=share_w,
-        idle_w=share_w,
+        catalogue.CARDS["V100"], key="SERVER8", static_w=share_w, gap_w=share_w, idle_w=share_w,
         power_limit_w=(100.0, 600.0, 600.0),
     )
     machine = simulate("SERVER8", stepped=True, seed=3)
@@ -238,17 +217,12 @@ def tables(path: Path) -> Iterator[dict[str, Any]]:
                 used, watts = float(rows[each]["avg_gpu_util"]) / 100, float(rows[each]["avg_power_w"])
                 seconds = 0.2 + 0.017 * int(each[1])
                 work = workload(
-                    int(each[1]),
-                    used * seconds,
-                    (1 - used) * seconds,
-                    share_w + (watts / GPUS - share_w) / used,
-                    "SERVER8",
+                    int(each[1]), used * seconds, (1 - used) * seconds,
+                    share_w + (watts / GPUS - share_w) / used, "SERVER8",
                 )
                 running.append(
                     TrainingJob(
-                        replace(work, title=NAMES[each]),
-                        iterations=1 << 30,
-                        machine=machine,
+                        replace(work, title=NAMES[each]), iterations=1 << 30, machine=machine,
                         seed=int(each[1]),
                     )
                 )
@@ -285,13 +259,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         result["tables"] = list(tables(path))
         print("The published sets on the simulated card:\n")
         heads = (
-            "set",
-            "W, published",
-            "W",
-            "utilisation, published",
-            "utilisation",
-            "time, published",
-            "time",
+            "set", "W, published", "W", "utilisation, published", "utilisation", "time, published", "time",
         )
         print(table(heads, [list(row.values()) for row in result["tables"]]))
         power = [abs(row["power_w"] / row["published_w"] - 1) for row in result["tables"]]
@@ -313,15 +281,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
     result["coverage"] = rows
     heads = (
-        "set",
-        "slowdown",
-        "saving",
-        "held: slowdown",
-        "held: saving",
-        "± slowdown",
-        "± saving",
-        "saving off by",
-        "trials",
+        "set", "slowdown", "saving", "held: slowdown", "held: saving", "± slowdown", "± saving",
+        "saving off by", "trials",
     )
     print("\nIntervals of 95 % and the truth:\n")
     print(table(heads, [list(row.values()) for row in rows]))

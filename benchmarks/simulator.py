@@ -32,10 +32,8 @@ def speed(seconds: float) -> dict[str, float]:
     wall, cpu, before_s = time.perf_counter(), time.process_time(), machine.clock()
     iterations = advance(job, seconds)
     result = {
-        "simulated_s": machine.clock() - before_s,
-        "iterations": iterations,
-        "wall_s": time.perf_counter() - wall,
-        "cpu_s": time.process_time() - cpu,
+        "simulated_s": machine.clock() - before_s, "iterations": iterations,
+        "wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu,
         "mean_power_w": machine.true_energy_j(0, before_s, machine.clock()) / (machine.clock() - before_s),
     }
     machine.close()
@@ -50,9 +48,7 @@ def sensors(directory: Path) -> list[dict[str, Any]]:
         at_s, readings = _polls(polls)
         for column in readings:
             row: dict[str, Any] = {
-                "file": polls.stem.removesuffix("_gpudata"),
-                "field": column,
-                "polls": len(at_s),
+                "file": polls.stem.removesuffix("_gpudata"), "field": column, "polls": len(at_s),
             }
             changed = at_s[1:][np.diff(readings[column]) != 0]
             if len(changed) > 20:
@@ -108,11 +104,8 @@ def _fit(at_s: np.ndarray, reading: np.ndarray, switches: np.ndarray, update_s: 
             r2 = 1.0 - float(rest @ rest) / float(np.sum((reading - reading.mean()) ** 2))
             if r2 > best.get("r2", -1.0):
                 best = {
-                    "window_s": window_s,
-                    "delay_s": float(shift_s),
-                    "r2": r2,
-                    "rmse_w": float(np.sqrt(np.mean(rest**2))),
-                    "low_w": float(solution[0]),
+                    "window_s": window_s, "delay_s": float(shift_s), "r2": r2,
+                    "rmse_w": float(np.sqrt(np.mean(rest**2))), "low_w": float(solution[0]),
                     "high_w": float(solution.sum()),
                 }
     return best
@@ -148,16 +141,7 @@ def main() -> None:
     if (options.data / "sensors").is_dir():
         rows = sensors(options.data / "sensors")
         heads = (
-            "file",
-            "field",
-            "polls",
-            "update_s",
-            "window_s",
-            "delay_s",
-            "r2",
-            "rmse_w",
-            "low_w",
-            "high_w",
+            "file", "field", "polls", "update_s", "window_s", "delay_s", "r2", "rmse_w", "low_w", "high_w",
         )
         print(table(heads, [[row.get(head) for head in heads] for row in rows]))
     else:

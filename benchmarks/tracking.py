@@ -23,21 +23,11 @@ if TYPE_CHECKING:
     from workbench.records import Periods
 
 JOBS = (
-    ("V100", "imagenet", 256),
-    ("V100", "imagenet", 64),
-    ("V100", "squad", 32),
-    ("V100", "librispeech", 96),
-    ("V100", "cifar100", 1024),
-    ("V100", "sentiment140", 64),
-    ("V100", "movielens", 16384),
-    ("A100", "imagenet", 360),
-    ("A100", "librispeech", 96),
-    ("A100", "librispeech", 192),
-    ("A100", "squad", 56),
-    ("H100", "librispeech", 192),
-    ("RTX6000", "squad", 32),
-    ("RTX6000", "librispeech", 48),
-    ("P100", "imagenet", 64),
+    ("V100", "imagenet", 256), ("V100", "imagenet", 64), ("V100", "squad", 32), ("V100", "librispeech", 96),
+    ("V100", "cifar100", 1024), ("V100", "sentiment140", 64), ("V100", "movielens", 16384),
+    ("A100", "imagenet", 360), ("A100", "librispeech", 96), ("A100", "librispeech", 192),
+    ("A100", "squad", 56), ("H100", "librispeech", 192), ("RTX6000", "squad", 32),
+    ("RTX6000", "librispeech", 48), ("P100", "imagenet", 64),
 )
 
 
@@ -106,19 +96,13 @@ def measure_online_cost(
     in_vain_us = cost_us(as_rows(in_vain))
     training_us = cost_us(rows)
     return {
-        "us_per_sample": training_us,
-        "us_per_sample_in_vain": in_vain_us,
-        "samples": len(rows),
-        "detections": len(spent),
-        "detection_ms": 1000 * sum(spent) / max(1, len(spent)),
-        "limit_us": 50.0,
+        "us_per_sample": training_us, "us_per_sample_in_vain": in_vain_us, "samples": len(rows),
+        "detections": len(spent), "detection_ms": 1000 * sum(spent) / max(1, len(spent)), "limit_us": 50.0,
     }
 
 
 def time_to_sure(
-    traces: Iterable[tuple[pl.DataFrame, float]],
-    *,
-    within: float = 0.05,
+    traces: Iterable[tuple[pl.DataFrame, float]], *, within: float = 0.05,
     detect: Callable[[pl.DataFrame], Periods] | None = None,
 ) -> list[dict[str, Any]]:
     """Periods of data until a tracker is sure and right for the first time.
@@ -152,12 +136,9 @@ def time_to_sure(
             since_s = float(part["time_s"][-1]) if right and since_s is None else since_s
         results.append(
             {
-                "true_s": true_s,
-                "periods": None if since_s is None else (since_s - begin_s) / true_s,
-                "seconds": None if since_s is None else since_s - begin_s,
-                "sure": tracker.periods.sure,
-                "right": right,
-                "wrong_first": wrong,
+                "true_s": true_s, "periods": None if since_s is None else (since_s - begin_s) / true_s,
+                "seconds": None if since_s is None else since_s - begin_s, "sure": tracker.periods.sure,
+                "right": right, "wrong_first": wrong,
                 "said_s": tracker.periods.iteration.period_s if tracker.periods.iteration else None,
                 "state": tracker.state,
             }
@@ -173,8 +154,7 @@ def simulated(seconds: float) -> Iterator[tuple[pl.DataFrame, float]]:
         rows, marks = recorded(card, workload, batch_size, seconds)
         lengths = np.diff(marks)
         yield (
-            as_trace(rows),
-            float(np.mean(lengths[lengths < 1.5 * np.median(lengths)])),
+            as_trace(rows), float(np.mean(lengths[lengths < 1.5 * np.median(lengths)])),
         )  # without evaluations
 
 

@@ -43,6 +43,7 @@ LIMITS, CLOCKS = (0.75, 0.80, 0.90), (0.80, 0.90)
 ENERGY_ERROR = 0.01  # relative standard deviation of what the privileged methods measure
 ZEUS_STEP_W, ZEUS_S, ZEUS_ETA = 25, 5.0, 0.5
 RULE_S = 2.0
+HOPELESS_S = 60.0  # without iterations, after which a method stays at the default setting
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def _profiled_limits(
 
 def gpoeo(job: TrueJob) -> Generator[Ask, Seen | None, Setting]:
     from workbench.search.clocks.base import Done
-    from workbench.search.clocks.make import make_search
+    from workbench.search.clocks.gpoeo import Golden
     from workbench.search.space import space_of
 
     settings = job.settings()
@@ -149,7 +150,7 @@ def gpoeo(job: TrueJob) -> Generator[Ask, Seen | None, Setting]:
     space = space_of(
         [Setting(), *(clocks or settings[1:])], Setting(), max_power_limit_w=job.card.power_limit_w[1]
     )
-    search = make_search("gpoeo", space, None, job.max_slowdown, counter_update_s=job.refresh_s)
+    search = Golden(space, None, job.max_slowdown)
     failed = 0
     while not isinstance(trial := search.next(), Done):
         seen = yield Ask(trial.setting, trial.iterations, trial.seconds)
@@ -316,7 +317,10 @@ class Loop:
             gpus.recorder, gpus.devices, self._marked.marks, self._marked.counter, self._meter.clock()
         )
         try:
+            begun_s = self._meter.clock()
             while (found := finder.observe(self._meter.clock())) is None:
+                if finder.given_up or self._meter.clock() > begun_s + HOPELESS_S:
+                    return None
                 yield
             return found
         except WorkbenchError:

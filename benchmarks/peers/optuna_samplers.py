@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.search.clocks.base import Done, ProbedSearch, Trial, predicted
+from workbench.search.clocks.base import Done, Scripted, Trial
 
 KINDS = ("tpe", "gp", "random")
 PATIENCE = 6  # probes without an improvement
@@ -22,7 +22,7 @@ MOST = 30
 STARTUP = 5  # random probes of TPE and of the Gaussian process
 
 
-class Sampled(ProbedSearch):
+class Sampled(Scripted):
     """See the module. `kind`: "tpe", "gp" or "random"."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Sampled(ProbedSearch):
         self._clocks = sorted(set(self.space.mu.tolist()))
         self._lines = [self._line(clock) for clock in self._clocks]
         self._study: Any = None
-        self._asked: tuple[Any, int] | None = None
+        self._drawn: tuple[Any, int] | None = None
         self._idle, self._count = 0, 0
         self._least: float | None = None
 
@@ -45,35 +45,35 @@ class Sampled(ProbedSearch):
             return first
         if self._study is None:
             self._begin()
-        if self._asked is not None and self.space.settings[self._asked[1]] in self.unreachable:
+        if self._drawn is not None and self.space.settings[self._drawn[1]] in self.unreachable:
             self._idle += 1  # what cannot be set improves nothing either
-            row = self._nearest(self._asked[1])
+            row = self._nearest(self._drawn[1])
             if row is None:
                 return Done("no setting is left that can be set")
-            self._asked = (self._asked[0], row)
+            self._drawn = (self._drawn[0], row)
         if self._idle >= PATIENCE:
             return Done(f"{PATIENCE} probes without an improvement")
         if self._count >= MOST:
             return Done(f"{MOST} probes are enough")
         for _ in range(10 * len(self.space)):
-            if self._asked is None:
+            if self._drawn is None:
                 trial = self._study.ask()
                 row = self._nearest(self._row(trial))
                 if row is None:
                     return Done("no setting is left that can be set")
-                self._asked = (trial, row)
-            trial, row = self._asked
-            if self.pooled(row) is None or self.name != "random":
+                self._drawn = (trial, row)
+            trial, row = self._drawn
+            if not self.known(row) or self.name != "random":
                 return self.trial(row, f"drawn by {self.name}")
-            self._asked = None
+            self._drawn = None
             self._tell(trial, row)  # a random draw that is known costs nothing
         return Done("every setting is known")
 
     def _changed(self, row: int) -> None:
-        if self._asked is None or row != self._asked[1]:
+        if self._drawn is None or row != self._drawn[1]:
             return
-        trial, _ = self._asked
-        self._asked = None
+        trial, _ = self._drawn
+        self._drawn = None
         self._count += 1
         before = self._least
         value = self.reward(row)
@@ -109,7 +109,7 @@ class Sampled(ProbedSearch):
             self._study = optuna.create_study(sampler=sampler)
         self._least = 1.0  # the reference keeps any bound
         self._seed(self.space.reference_row, known=True)
-        start = predicted(self)
+        start = self.predicted()
         if start != self.space.reference_row:
             self._seed(start, known=False)
 

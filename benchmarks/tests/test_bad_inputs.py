@@ -34,14 +34,10 @@ def shown(text: str, status: int) -> Callable[[], None]:
 @pytest.mark.parametrize(
     ("act", "kind"),
     [
-        (lambda: 3, "accepted"),
-        (lambda: pl.DataFrame({"gpu": ["0"]}), "accepted"),
+        (lambda: 3, "accepted"), (lambda: pl.DataFrame({"gpu": ["0"]}), "accepted"),
         (raises(UsageError("there is no such thing; take another")), "refused"),
-        (raises(UsageError("")), "raw"),
-        (raises(ValueError("inner")), "raw"),
-        (raises(KeyboardInterrupt()), "raw"),
-        (shown("workbench: no", 2), "refused"),
-        (shown("", 2), "raw"),
+        (raises(UsageError("")), "raw"), (raises(ValueError("inner")), "raw"),
+        (raises(KeyboardInterrupt()), "raw"), (shown("workbench: no", 2), "refused"), (shown("", 2), "raw"),
         (shown("", 0), "accepted"),
         (lambda: print("Traceback (most recent call last):\n  x", file=sys.stderr), "raw"),
     ],

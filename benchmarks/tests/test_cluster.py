@@ -38,8 +38,7 @@ def test_limits_and_clocks_are_found_by_their_columns_and_averaged_over_workload
     pl.DataFrame(rows).write_csv(tmp_path / "zeus" / "any_name.csv")
     windows = pl.DataFrame(
         {
-            "window_name": [f"w_{p}" for p in (100, 180, 200)],
-            "elapsed_time": [2.0, 1.25, 1.0],
+            "window_name": [f"w_{p}" for p in (100, 180, 200)], "elapsed_time": [2.0, 1.25, 1.0],
             "gpu0_energy": [180.0, 137.5, 150.0],
         }
     )
@@ -59,8 +58,7 @@ def test_limits_and_clocks_are_found_by_their_columns_and_averaged_over_workload
     stages.write_csv(tmp_path / "clocks" / "sweep.csv")
     (clocked,) = levels(clock_curves(tmp_path), 250.0, idle_w=60.0)
     assert (clocked.speed, clocked.active) == (
-        pytest.approx(1 / 1.1, abs=1e-4),
-        pytest.approx(100 / 140, abs=1e-4),
+        pytest.approx(1 / 1.1, abs=1e-4), pytest.approx(100 / 140, abs=1e-4),
     )
     assert levels([], 250.0) == ()
 
@@ -70,9 +68,7 @@ def test_a_log_is_cut_by_rules_that_know_nothing_of_it(tmp_path: Path) -> None:
     days = [day for day in range(28) for _ in range(5 if 8 <= day < 15 else 1)]
     log = pl.DataFrame(
         {
-            "job_id": range(len(days)),
-            "submit_s": [day * DAY_S + 5 for day in days],
-            "duration_s": 600.0,
+            "job_id": range(len(days)), "submit_s": [day * DAY_S + 5 for day in days], "duration_s": 600.0,
             "num_gpus": 1,
         }
     )
@@ -89,9 +85,7 @@ def test_a_log_is_cut_by_rules_that_know_nothing_of_it(tmp_path: Path) -> None:
 def test_wide_and_short_jobs_are_left_out_and_long_ones_capped() -> None:
     log = pl.DataFrame(
         {
-            "job_id": [1, 2, 3, 4],
-            "submit_s": [4, 3, 2, 1],
-            "duration_s": [59, 60, 10**7, 100],
+            "job_id": [1, 2, 3, 4], "submit_s": [4, 3, 2, 1], "duration_s": [59, 60, 10**7, 100],
             "num_gpus": [1, 1, 8, 9],
         }
     )
@@ -103,21 +97,14 @@ def test_wide_and_short_jobs_are_left_out_and_long_ones_capped() -> None:
 @pytest.mark.parametrize(
     ("change", "holds"),
     [
-        ({}, True),
-        ({"energy_kwh": 93.0}, False),
-        ({"jct_p95_h": 5.1}, False),
-        ({"runtime_inflation": 0.06}, False),
-        ({"misses": 11}, False),
+        ({}, True), ({"energy_kwh": 93.0}, False), ({"jct_p95_h": 5.1}, False),
+        ({"runtime_inflation": 0.06}, False), ({"misses": 11}, False),
     ],
 )
 def test_ours_holds_only_if_every_figure_does(change: dict[str, float], holds: bool) -> None:
     base: dict[str, Any] = {
-        "energy_kwh": 100.0,
-        "jct_h": 2.0,
-        "jct_p95_h": 5.0,
-        "runtime_inflation": 0.05,
-        "mean_job_inflation": 0.05,
-        "misses": 10,
+        "energy_kwh": 100.0, "jct_h": 2.0, "jct_p95_h": 5.0, "runtime_inflation": 0.05,
+        "mean_job_inflation": 0.05, "misses": 10,
     }
     rows = [{**base, "policy": name, "seed": 0, "energy_kwh": 100.0 + at} for at, name in enumerate(EACO)]
     rows += [
@@ -136,11 +123,7 @@ def test_logs_of_other_systems_and_in_other_folders_are_found_and_wrong_rows_lef
 ) -> None:
     (tmp_path / "jobs").mkdir()
     pods = {
-        "name": ["a"],
-        "num_gpu": [1],
-        "gpu_milli": [500],
-        "gpu_spec": ["T4"],
-        "creation_time": [10],
+        "name": ["a"], "num_gpu": [1], "gpu_milli": [500], "gpu_spec": ["T4"], "creation_time": [10],
         "deletion_time": [900],
     }
     pl.DataFrame(pods).write_csv(tmp_path / "jobs" / "pods.csv")
@@ -149,10 +132,8 @@ def test_logs_of_other_systems_and_in_other_folders_are_found_and_wrong_rows_lef
     )
     (tmp_path / "jobs" / "broken.parquet").write_bytes(b"nothing")
     rows = {
-        "job_id": [1, 2, 3, 3],
-        "submit_s": [5.0, float("nan"), 1.0, 1.0],
-        "duration_s": [float("nan"), 70.0, 80.0, 80.0],
-        "num_gpus": 1,
+        "job_id": [1, 2, 3, 3], "submit_s": [5.0, float("nan"), 1.0, 1.0],
+        "duration_s": [float("nan"), 70.0, 80.0, 80.0], "num_gpus": 1,
     }
     pl.DataFrame(rows).write_parquet(tmp_path / "jobs" / "own.parquet")
     found = job_logs(tmp_path)

@@ -9,9 +9,7 @@ import pytest
 from benchmarks import measurement_drivers
 
 
-def row(
-    machine: str, covered: float, ratio: float | None, counter: str = "integrates"
-) -> dict[str, object]:
+def row(machine: str, covered: float, ratio: float | None, counter: str = "integrates") -> dict[str, object]:
     known = {"machine": machine, "counter": counter, "n": 100, "no bar": 1}
     return {**known, "covered": covered, "ours / Zeus": ratio}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from benchmarks.peers import make_search
 from tests.search.test_local_search import CLOCKS, World
 from workbench.records import Limits
-from workbench.search.clocks.make import ClockSearch
+from workbench.search.clocks.base import Scripted
 from workbench.search.space import SettingSpace, space_from
 
 
-def searching(space: SettingSpace) -> ClockSearch:
+def searching(space: SettingSpace) -> Scripted:
     return make_search("mf-gpoeo", space, max_slowdown=0.05)
 
 

@@ -54,8 +54,7 @@ def test_an_untuned_job_has_the_calculated_default_cost(
     )
     (time_s, energy_j), true = ran(job, simulated, best=False)
     assert (time_s, energy_j) == (
-        pytest.approx(true.default_s, rel=1e-9),
-        pytest.approx(true.default_j, rel=1e-9),
+        pytest.approx(true.default_s, rel=1e-9), pytest.approx(true.default_j, rel=1e-9),
     )
 
 
@@ -65,8 +64,7 @@ def test_a_job_at_the_best_setting_from_its_first_moment_saves_what_the_oracle_s
     job = Job("simulated", "RTX3080TI", (Part("cifar100", 1024),), 4, told=True)
     (time_s, energy_j), true = ran(job, simulated, best=True)
     assert (time_s, energy_j) == (
-        pytest.approx(true.oracle_s, rel=1e-9),
-        pytest.approx(true.oracle_j, rel=1e-9),
+        pytest.approx(true.oracle_s, rel=1e-9), pytest.approx(true.oracle_j, rel=1e-9),
     )
     assert true.oracle_j < 0.95 * true.default_j
     assert true.oracle_s <= 1.05 * true.default_s
@@ -82,8 +80,7 @@ def test_a_table_driven_job_is_worked_out_as_well(simulated: Callable[..., Machi
     ):
         (time_s, energy_j), true = ran(job, simulated, data_dir, best=False)
         assert (time_s, energy_j) == (
-            pytest.approx(true.default_s, rel=1e-9),
-            pytest.approx(true.default_j, rel=1e-9),
+            pytest.approx(true.default_s, rel=1e-9), pytest.approx(true.default_j, rel=1e-9),
         )
 
 

@@ -35,10 +35,7 @@ class Bench:
     def run(self, *arguments: str) -> str:
         """The output of a Python program that runs while the GPU trains."""
         with subprocess.Popen(
-            [sys.executable, *arguments],
-            env=self._environment,
-            text=True,
-            stdout=subprocess.PIPE,
+            [sys.executable, *arguments], env=self._environment, text=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         ) as peer:
             for _ in TrainingJob("imagenet", 256):

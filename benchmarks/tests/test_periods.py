@@ -86,10 +86,7 @@ def test_the_most_confident_level_counts_and_the_rest_may_be_false_claims() -> N
     )
     assert (row.top_s, row.level_exact, row.levels, row.false_levels) == (3.3, False, 4, 1)
     assert row.claims == (
-        ("iteration", 0.9, False),
-        ("micro-step", 0.6, True),
-        ("cycle", 0.3, True),
-        ("cycle", 0.2, False),
+        ("iteration", 0.9, False), ("micro-step", 0.6, True), ("cycle", 0.3, True), ("cycle", 0.2, False),
     )
 
 
@@ -172,12 +169,7 @@ def write_cases(directory: Path, *, iterations: bool = True) -> None:
     rows += [row | {"case": 1} for row in rows] + [row | {"case": 2} for row in rows]
     pl.DataFrame(rows).write_parquet(directory / "other_traces.parquet")
     truth = {
-        "T_med": 1.01,
-        "T_head": 0.9,
-        "T_tail": 1.2,
-        "T_micro": None,
-        "T_super": None,
-        "observable": True,
+        "T_med": 1.01, "T_head": 0.9, "T_tail": 1.2, "T_micro": None, "T_super": None, "observable": True,
     }
     table = [
         {"case": 0, "family": "evalckpt", "sensor": "a", "meta": '{"ckpt": 3}', "T_true": 1.0} | truth,
@@ -189,8 +181,7 @@ def write_cases(directory: Path, *, iterations: bool = True) -> None:
     pl.DataFrame(table).write_csv(directory / "truth_7.csv")
     if iterations:
         np.savez(
-            directory / "iters.npz",
-            iter_000=np.array([0.0, 1.0, 2.0, 5.0, 6.0, 7.0, 10.0]),
+            directory / "iters.npz", iter_000=np.array([0.0, 1.0, 2.0, 5.0, 6.0, 7.0, 10.0]),
             iter_001=np.arange(9.0),
         )
 
@@ -211,8 +202,7 @@ def test_cases_are_found_by_the_names_of_files_and_hide_their_truth(tmp_path: Pa
 def test_cases_may_have_names_and_truth_as_text(tmp_path: Path) -> None:
     write_cases(tmp_path / "period")
     for path, read, write in (
-        ("other_traces.parquet", pl.read_parquet, "write_parquet"),
-        ("truth_7.csv", pl.read_csv, "write_csv"),
+        ("other_traces.parquet", pl.read_parquet, "write_parquet"), ("truth_7.csv", pl.read_csv, "write_csv"),
     ):
         frame = read(tmp_path / "period" / path).with_columns(case=pl.lit("run-") + pl.col("case").cast(str))
         if "observable" in frame.columns:
@@ -291,9 +281,7 @@ def test_coverage_counts_identified_iterations_against_the_mean() -> None:
     rows.append(scored(level(3.0, uncertainty_s=9.0), truth=truth))
     assert period_calibration.coverage(rows)["covered"] == 2 / 3
     assert period_calibration.coverage(rows, sure_only=True) == {
-        "cases": 2,
-        "covered": 0.5,
-        "median_error": pytest.approx(0.025),
+        "cases": 2, "covered": 0.5, "median_error": pytest.approx(0.025),
         "median_stated": pytest.approx(0.02),
     }
     assert period_calibration.coverage([])["covered"] is None
@@ -396,14 +384,8 @@ def test_the_whole_benchmark_writes_its_summary(
     periods.main(["--data", str(tmp_path), "--json", str(target), "--plots", str(pictures)])
     result = json.loads(target.read_text())
     wanted = {
-        "level_exact",
-        "iteration_exact",
-        "factor_errors",
-        "sure_share",
-        "wrong_but_sure",
-        "false_alarms",
-        "unobservable_claims",
-        "cpu_ms",
+        "level_exact", "iteration_exact", "factor_errors", "sure_share", "wrong_but_sure", "false_alarms",
+        "unobservable_claims", "cpu_ms",
     }
     assert {"ours", "fft", "acf", "nsdf", "yin", "lomb_scargle", "autoperiod", "odpp"} == set(
         result["summary"]

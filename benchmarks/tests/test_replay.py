@@ -32,8 +32,7 @@ def test_the_best_configuration_of_every_pair_is_the_published_one(jobs: dict[st
         expected = job.expected(zeus_cost(job, 0.5))
         arm, limit = np.unravel_index(int(expected.argmin()), expected.shape)
         assert (job.space.batch_sizes[arm], job.space.power_limits_w[limit]) == (
-            row["oracle_b"],
-            row["oracle_p"],
+            row["oracle_b"], row["oracle_p"],
         )
         assert expected.min() == pytest.approx(row["oracle_cost"])
         assert job.horizon == row["horizon"]
@@ -124,7 +123,6 @@ def test_costs_without_luck_are_what_a_configuration_is_expected_to_cost(jobs: d
     assert np.std(bill.cost) > 0.03 * np.mean(bill.cost)
     expected = job.expected(objective)[job.space.batch_sizes.index(1024), -1]
     assert np.array(bill.cost) - np.array(bill.luck) == pytest.approx(np.full(20, expected))
-
 
 
 def test_the_curve_of_a_policy_ends_at_its_regret(jobs: dict[str, Job]) -> None:

@@ -26,10 +26,8 @@ def sweep(name: str = "kernel") -> Measured:
     return Measured(
         name,
         [
-            Point(2000, 5000, None, 1.0, 400.0),
-            Point(1000, 5000, None, 2.0, 100.0),
-            Point(500, 5000, None, 4.0, 90.0),
-            Point(1000, 800, None, 3.0, 60.0),
+            Point(2000, 5000, None, 1.0, 400.0), Point(1000, 5000, None, 2.0, 100.0),
+            Point(500, 5000, None, 4.0, 90.0), Point(1000, 800, None, 3.0, 60.0),
             Point(500, 800, None, 4.5, 50.0),
         ],
     )
@@ -75,10 +73,7 @@ def test_a_card_that_nobody_locks_runs_at_the_highest_clocks_that_were_measured(
     card = measured_card("PAPER", [work])
     point = operate(card, work, power_limit_w=card.power_limit_w[1])
     assert (point.sm_clock_mhz, point.mem_clock_mhz, point.stretch, point.capped) == (
-        2000,
-        5000,
-        pytest.approx(1.0),
-        False,
+        2000, 5000, pytest.approx(1.0), False,
     )
 
 
@@ -150,8 +145,7 @@ def test_several_sweeps_share_a_card_where_all_were_measured(simulated: Callable
     other = Measured(
         "other",
         [
-            Point(1800, 5000, None, 1.0, 200.0),
-            Point(600, 5000, None, 1.5, 80.0),
+            Point(1800, 5000, None, 1.0, 200.0), Point(600, 5000, None, 1.5, 80.0),
             Point(700, 300, None, 9.0, 40.0),
         ],
     )
@@ -167,13 +161,9 @@ def test_several_sweeps_share_a_card_where_all_were_measured(simulated: Callable
 @pytest.mark.parametrize(
     ("points", "shown"),
     [
-        ([], "no measured point"),
-        ([Point(1000, None, None, 0.0, 100.0)], "not positive"),
+        ([], "no measured point"), ([Point(1000, None, None, 0.0, 100.0)], "not positive"),
         ([Point(1000, None, None, 1.0, math.inf)], "not positive"),
-        (
-            [Point(1000, None, None, 1.0, 100.0), Point(900, 800, None, 1.0, 100.0)],
-            "a memory clock",
-        ),
+        ([Point(1000, None, None, 1.0, 100.0), Point(900, 800, None, 1.0, 100.0)], "a memory clock"),
         ([Point(1000, None, 200.0, 1.0, 100.0)], "a power limit"),
     ],
 )
@@ -225,17 +215,12 @@ def test_a_card_of_published_measurements_answers_by_the_same_rule_as_their_grid
         for setting, time_s, energy_j in zip(settings, *grid.table(settings), strict=True):
             sm = setting.sm_clock_mhz
             point = operate(
-                card,
-                work,
-                power_limit_w=setting.power_limit_w or 1e6,
-                min_sm_clock_mhz=sm,
-                max_sm_clock_mhz=sm,
-                mem_clock_mhz=setting.mem_clock_mhz,
+                card, work, power_limit_w=setting.power_limit_w or 1e6, min_sm_clock_mhz=sm,
+                max_sm_clock_mhz=sm, mem_clock_mhz=setting.mem_clock_mhz,
             )
             found_s = point.stretch * work.time_s
             assert (found_s, found_s * point.power_w) == (pytest.approx(time_s), pytest.approx(energy_j)), (
-                grid.name,
-                setting,
+                grid.name, setting,
             )
 
 
@@ -243,10 +228,7 @@ def points_of(grid: Grid) -> list[Point]:
     rows = grid.points.iter_rows(named=True)
     return [
         Point(
-            r["sm_clock_mhz"],
-            r["mem_clock_mhz"],
-            r["power_limit_w"],
-            r["time_s"],
+            r["sm_clock_mhz"], r["mem_clock_mhz"], r["power_limit_w"], r["time_s"],
             r["energy_j"] / r["time_s"],
         )
         for r in rows

@@ -21,8 +21,7 @@ def test_a_periodic_job_includes_its_true_iterations(family: str) -> None:
         assert (np.diff(truth.starts_s) > 0).all()
         inside = truth.ends_s - truth.starts_s
         if len(inside) > 20 and family not in (
-            "stalling",
-            "hiccups",
+            "stalling", "hiccups",
         ):  # whose waits are at the end of an iteration
             assert inside.mean() == pytest.approx(truth.iteration_s, rel=0.12)
 

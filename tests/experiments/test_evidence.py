@@ -218,4 +218,4 @@ def test_the_top_of_a_card_is_its_default_limit_and_its_highest_clocks(mine: ses
 def test_limits_above_those_that_were_measured_hide_nothing(mine: session.Session) -> None:
     swept(mine)
     profile = PowerProfile([*LIMITS_W, 300.0], Energy(), same=known_runs("train", device(mine), batch_size=64))
-    assert profile.belief.known.startswith("6 settings")
+    assert profile.known.startswith("6 settings")

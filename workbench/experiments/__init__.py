@@ -4,7 +4,7 @@
     sweep                many configurations, until the budget is spent or the frontier is known
     job, recurrence      a recurring job; one run of it
     probe                one probe of a running job, tuned or recurring; the energy of a stretch
-    iteration_sources    where iterations come from: marks, a counter, the power trace, a rate;
+    iteration_sources    where iterations come from: marks, a counter, the power trace;
                          `harmonic_fit` is the period in a few seconds of power
     power_profiling      power limits profiled inside a recurring job
     history              the history of a recurring job

@@ -7,7 +7,6 @@ when the profile is done.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from ..device.lease import Lease
@@ -140,9 +139,8 @@ class OnlinePowerProfiler:
                 if step == before:  # the highest, which all others are compared with
                     step = Done(str(error))
                 continue
-            belief, self._limit_w = self.profile.belief, limit_w
-            reference = belief.measured().get(Setting())
-            guess = guessed(reference[0] * belief.ratios(step.setting)[0] if reference else math.nan, 0.1)
+            self._limit_w = limit_w
+            guess = guessed(self.profile.iteration_s(limit_w), 0.1)
             settles = changed and not guess.seconds > LONG_S
             self._probe = Probe(
                 "probe", self._meter, self._source, step.setting, now_s + settles * SETTLE_S, step.iterations,

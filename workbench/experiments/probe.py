@@ -19,7 +19,6 @@ WAIT_S = 2.5  # after a stretch's end: its last edge is known
 CHECK_SHARE = 0.25  # of an iteration, between looks at the power trace
 TRACE_SD = 0.012  # relative error of a length from the trace that ends a probe
 PATIENCE_ITERATIONS = 6.0  # that show nothing, or more than wanted, before a probe is given up
-ENDLESS_RATIO = 1.6  # times what is too slow for sure: such an iteration need not end
 LONG_RATIO = 1.3  # times the wanted time, after which what there is will do
 LEAST_ITERATIONS = 4  # of a row that is cut short and still kept
 STILL_S = 1.0  # for which a counter may stand still while its GPU draws power
@@ -29,8 +28,7 @@ STILL_S = 1.0  # for which a counter may stand still while its GPU draws power
 class Reading:
     """Time (s) and energy (J) of whole iterations at a setting.
 
-    `energy_uncertainty_j` is a 95 % half width, `sd_s` the standard error of the mean length of an iteration;
-    `common_sd` as in `sources.Count`.
+    `energy_uncertainty_j` is a 95 % half width, `sd_s` the standard error of the mean length of an iteration.
     """
 
     setting: Setting
@@ -41,37 +39,11 @@ class Reading:
     sd_s: float
     start_s: float
     end_s: float
-    early: bool = False
-    common_sd: float = 0.0
-
-    @property
-    def iteration_s(self) -> float:
-        return self.time_s / self.iterations
-
-    @property
-    def iteration_j(self) -> float:
-        return self.energy_j / self.iterations
-
-    @property
-    def power_w(self) -> float:
-        return self.energy_j / self.time_s
 
     @property
     def iteration_sd_s(self) -> float:
         """Standard deviation of one iteration's length, such that the mean's error is `sd_s`."""
         return self.sd_s * math.sqrt(self.iterations)
-
-    @property
-    def energy_sd(self) -> float:
-        """Relative standard error of the energy of an iteration."""
-        own = self.energy_uncertainty_j / 1.96 / self.energy_j
-        return math.hypot(own, self.sd_s / self.iteration_s)
-
-    def off(self, iteration_s: float, iteration_j: float) -> float:
-        """By how much (logarithm) time or energy of an iteration differ from these, whichever does more."""
-        return max(
-            abs(math.log(self.iteration_s / iteration_s)), abs(math.log(self.iteration_j / iteration_j))
-        )
 
 
 class Probe:
@@ -86,7 +58,6 @@ class Probe:
         from_s: When it begins; may be in the past.
         iterations, seconds: Least that it measures.
         guess: How long an iteration should take.
-        breaks: Whether so many iterations in so much time are sure to break the bound, and end the probe.
         settled_s: When the setting was active, which may be after `from_s` (None: not yet), at a time.
 
     Attributes:
@@ -95,16 +66,15 @@ class Probe:
 
     def __init__(
         self, kind: str, meter: Meter, source: IterationSource, setting: Setting, from_s: float,
-        iterations: int, seconds: float, guess: Guess, breaks: Callable[[int, float], bool] | None = None,
-        *, settled_s: Callable[[float], float | None] | None = None,
+        iterations: int, seconds: float, guess: Guess, *,
+        settled_s: Callable[[float], float | None] | None = None,
     ) -> None:
         self.kind = kind
-        self._meter, self._source, self.setting, self._breaks = meter, source, setting, breaks
+        self._meter, self._source, self.setting = meter, source, setting
         self.iterations, self.seconds, self.guess = max(iterations, 1), seconds, guess
         self._settled_s = settled_s
         self.reading: Reading | None = None
         self.failed = ""
-        self.early = False
         self.count: Count | None = None
         self._check_s = -math.inf
         self.since_s = meter.clock()
@@ -168,22 +138,7 @@ class Probe:
             if enough:
                 self.count = found
                 return
-            # What is not sure of the time must not end a probe.
-            unsure = 4 if traced else 1
-            sure_s = 0.0 if found.iterations < unsure else (
-                found.time_s - 2.0 * found.sd_s * found.iterations
-            )
-            if self._breaks is not None and sure_s > 0 and self._breaks(found.iterations, sure_s):
-                self.count, self.early = found, True
-                return
-        elif isinstance(self._source, Marked):
-            ended = self._source.since(self.from_s, now_s)
-            since_s = float(ended[-1]) if len(ended) else self.from_s
-            lasts_s = now_s - since_s  # the one that goes on: so long, or longer
-            if self._breaks is not None and lasts_s > 0 and self._breaks(0, lasts_s / ENDLESS_RATIO):
-                self.count, self.early = Count(1, since_s, now_s, 0.2 * lasts_s), True
-                return
-        elif now_s > self._blind_s:
+        elif not marked and now_s > self._blind_s:
             self.failed = f"no iteration is seen in {now_s - self.from_s:.0f} s"
         if now_s > self._give_up_s and not self.over:
             what = "no iteration ended" if found is None else f"{found.iterations} iterations ended"
@@ -200,7 +155,7 @@ class Probe:
             return
         self.reading = Reading(
             self.setting, count.iterations, count.time_s, found.energy_j, found.uncertainty_j, count.sd_s,
-            count.start_s, count.end_s, self.early, count.common_sd,
+            count.start_s, count.end_s,
         )
 
 

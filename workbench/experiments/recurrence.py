@@ -214,9 +214,6 @@ class JobRun(Suggesting):
                 )
             return
         among = limits if wanted is None else (wanted,)
-        recorder = self._meter.recorder
-        known_s = [recorder.update_s(gpu.uuid) for gpu in self._meter.devices if recorder is not None]
-        update_s = max((each or 0.1 for each in known_s), default=0.1)
         label, size = self.job.label, self.batch_size
         same: list[EarlierCurve] = []
         if self.job.warm_start and (devices := self._meter.devices):
@@ -224,12 +221,11 @@ class JobRun(Suggesting):
 
         def make() -> PowerProfile:
             return PowerProfile(
-                among, self.job.study.objective, counter_update_s=update_s, gpus=len(self._meter.devices),
-                same=same,
+                among, self.job.study.objective, gpus=len(self._meter.devices), same=same,
             )
 
         self._profiling = OnlinePowerProfiler(self._meter, self._limiter, make)
-        if known := self._profiling.profile.belief.known:
+        if known := self._profiling.profile.known:
             self.reason = "; ".join(filter(None, (self.reason, known)))
             self.attempt = self.job.study.update(self.attempt, reason=self.reason)
 

@@ -1,9 +1,6 @@
-"""Searches over power limits and clocks of a running job.
+"""Which power limit or clocks a running job is put to.
 
-- `make`, `base`: A search by its name; the trials and the slowdown limit that every search keeps.
-- `model_guided`: Our search. It uses every trial with its error, over all knobs together.
-- `gpoeo`: GPOEO's golden section.
-- `probe_gain`: The expected gain of a trial.
-- `posterior`: A search with its space and earlier runs, for running cells and recurring jobs.
-- `power_profile`: The next power limit to measure inside a recurring job.
+- `effects`, `descent`: The tuner's method. Every block of iterations is a measurement.
+- `power_profile`: The next power limit to measure inside a recurring job, by the same method.
+- `base`, `gpoeo`: GPOEO's golden section, and what it shares with other searches by trials.
 """

@@ -1,7 +1,7 @@
-"""Common parts of every search over settings: the reported trials, their errors, and the slowdown limit.
+"""Common parts of the searches over settings, and of peers that the method is compared with.
 
-A trial is a number of whole iterations of the running job at one setting. Trials of a setting are pooled, so
-a second one at the reference improves every relative value.
+A trial is a number of whole iterations of the running job at one setting. Trials of a setting are pooled.
+These searches know no errors: each trial counts as exact, as in GPOEO's code.
 """
 
 from __future__ import annotations
@@ -9,34 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import polars as pl
 
 from ...errors import MeasurementError, UsageError
 from ...records import Setting
 from ..objective import Energy, EnergyWithin, Objective, check_iterations
 from ..space import SettingSpace
 
-if TYPE_CHECKING:
-    from ..surrogates.response_surface import Response
-
 Z = 1.96
 LOWEST_GEAR_MHZ, GEAR_MHZ = 210, 15  # the clock steps of NVIDIA's cards
 Steps = Generator[tuple[int, str], bool, None]  # yields a row, receives whether it could be tried
 
-# Tuned constants of the trials of every search: their assumed error and their length.
-#
-# Set manually; `benchmarks.clocks --only search` and `--only online` score the searches with them.
-SCATTER = 0.01  # relative, of the length of iterations, until it is known
-SCATTER_ITERATIONS = 8.0  # number of iterations that this first guess counts for
-# relative: temperature and similar effects; no trial predicts the next minutes more precisely
-LEAST_SD = 0.003
-# uncertain energy at an edge of a window, as seconds of power, if the counter refreshes every 0.1 s
-EDGE_S = 0.025
-TRIAL_ERROR = 0.01  # relative 95 % error that determines the length of a trial
+# Constants of the trials, set manually.
+TRIAL_ITERATIONS = 4  # at least: a relative 95 % error of 1 % where single iterations scatter by 1 %
+TRIAL_ERROR = 0.01  # relative 95 % error of the energy that determines the length of a trial
+EDGE_S = 0.025  # error of an energy as seconds of power, until trials show it
 LONGEST_TRIAL_S = 15.0  # of a trial, unless one iteration takes longer
+# A job without a prediction: shares of its time that follow the SM clock and the memory clock, and of its
+# power that follow the cube of the SM clock and the memory clock. Only the start of a search depends on them.
+TIME_SHARES, POWER_SHARES = (0.5, 0.2), (0.55, 0.15)
 
 
 @dataclass(frozen=True)
@@ -62,7 +55,7 @@ class Choice:
 
     Attributes:
         time_ratio, energy_ratio: Time and energy of an iteration, relative to the reference.
-        time_sd, energy_sd: Their relative standard deviations.
+        time_sd, energy_sd: Their relative standard deviations; NaN if unknown.
         p_allowed: Probability that it keeps the slowdown limit; 1 without a limit.
         measured: Whether it was tried.
     """
@@ -74,178 +67,6 @@ class Choice:
     energy_sd: float
     p_allowed: float
     measured: bool
-
-
-class Pooled(NamedTuple):
-    """All trials of one setting as one: an iteration's s and J, and their relative standard errors."""
-
-    time_s: float
-    energy_j: float
-    time_error: float
-    energy_error: float
-
-
-class Probing:
-    """State of a search; subclasses define `next` and `choice`.
-
-    Args:
-        space: The settings.
-        objective: The cost to minimise. `EnergyWithin` has its own slowdown limit, which `max_slowdown` may
-            not contradict.
-        max_slowdown: Allowed share of additional time of an iteration; None for no limit.
-        prior: A prediction made before any trial (`predictor.Prediction`).
-        counter_update_s: Update interval of the energy counter.
-        gpus: Number of GPUs in the summed energies.
-    """
-
-    name = ""
-
-    def __init__(
-        self, space: SettingSpace, objective: Objective | None = None, max_slowdown: float | None = 0.05, *,
-        prior: Any = None, counter_update_s: float = 0.1, gpus: int = 1,
-    ) -> None:
-        self.space = space
-        self.objective, self.max_slowdown = bounded(objective, max_slowdown)
-        self.prior = prior
-        self.counter_update_s = counter_update_s
-        self.gpus = gpus
-        self.unreachable: dict[Setting, str] = {}
-        self._measured: list[tuple[int, int, float, float, float, float | None]] = []
-        if prior is not None and prior.space.settings != space.settings:
-            raise UsageError(
-                "the prediction is for other settings than those of this search; predict for the same space"
-            )
-
-    # reports
-
-    def tell(
-        self, setting: Setting, iterations: int, time_s: float, energy_j: float,
-        energy_uncertainty_j: float = 0.0, iteration_sd_s: float | None = None,
-    ) -> None:
-        """Report the time (s) and energy (J, all GPUs together) of a trial.
-
-        Args:
-            setting: Any of the space, requested or not; the reference any number of times.
-            iterations: Whole iterations of the trial.
-            time_s: Their total time.
-            energy_j: Their total energy.
-            energy_uncertainty_j: Half width of the 95 % interval of `energy_j`.
-            iteration_sd_s: Scatter of single iterations; None if they were not timed.
-
-        Raises:
-            MeasurementError: Impossible values; nothing is changed.
-            UsageError: A setting that is not in this space.
-        """
-        check_iterations("probe", iterations, time_s, energy_j, energy_uncertainty_j)
-        if iteration_sd_s is not None and not (iteration_sd_s >= 0 and math.isfinite(iteration_sd_s)):
-            raise MeasurementError(f"the scatter of iterations must be 0 s or more, not {iteration_sd_s:g} s")
-        row = self.space.row(setting)
-        numbers = float(time_s), float(energy_j), float(energy_uncertainty_j)
-        self._measured.append((row, int(iterations), *numbers, iteration_sd_s))
-        self._changed(row)
-
-    def cannot(self, setting: Setting, reason: str) -> None:
-        """Report a setting that could not be set; it is excluded from now on."""
-        self.unreachable.setdefault(self.space.settings[self.space.row(setting)], reason)
-
-    def breaks_bound(self, setting: Setting, iterations: int, time_s: float) -> bool:
-        """Whether a trial that still runs certainly exceeds the slowdown limit, so that it can be ended.
-
-        Args:
-            setting: The setting of the trial.
-            iterations: Finished iterations, in `time_s` seconds. 0: the first has lasted so long and has not
-                ended.
-        """
-        reference = self.pooled(self.space.reference_row)
-        if self.max_slowdown is None or reference is None or not time_s > 0:
-            return False
-        if self.space.row(setting) == self.space.reference_row:
-            return False
-        count = max(iterations, 1)
-        error = math.hypot(self.scatter / math.sqrt(count), reference.time_error)
-        return math.log(time_s / count / reference.time_s) > math.log1p(self.max_slowdown) + Z * error
-
-    @property
-    def measured_rows(self) -> list[int]:
-        """Row of each reported probe, in order."""
-        return [entry[0] for entry in self._measured]
-
-    # arithmetic that searches share
-
-    def asked(self, objective: Objective | None, bound: float | None) -> tuple[Objective, float | None]:
-        """An objective and a slowdown limit as `bounded`, the search's own if None."""
-        return bounded(objective or self.objective, self.max_slowdown if bound is None else bound)
-
-    def _changed(self, row: int) -> None:
-        """Called after every reported trial."""
-
-    @property
-    def scatter(self) -> float:
-        """Relative scatter of single iterations, from timed ones and the first guess."""
-        count = SCATTER_ITERATIONS
-        squares = count * SCATTER**2
-        for _, iterations, time_s, _, _, sd_s in self._measured:
-            if sd_s is not None and math.isfinite(sd_s) and iterations > 1:
-                count += iterations - 1
-                squares += (iterations - 1) * (sd_s * iterations / time_s) ** 2
-        return math.sqrt(squares / count)
-
-    def errors(self) -> np.ndarray:
-        """Relative standard errors of every trial's time and energy, (trials, 2)."""
-        scatter = self.scatter
-        rows = []
-        for _, iterations, _, energy_j, uncertainty_j, _ in self._measured:
-            time_error, least = scatter / math.sqrt(iterations), LEAST_SD
-            energy_error = math.hypot(uncertainty_j / energy_j / Z, 0.5 * time_error, least)
-            rows.append((math.hypot(time_error, least), energy_error))
-        return np.array(rows).reshape(len(rows), 2)
-
-    def fitted(self, **options: Any) -> Response:
-        """Posterior of time and energy at every setting, given all trials; options as of `fit`."""
-        from ..surrogates.response_surface import fit
-
-        rows, iterations, times, energies = np.reshape([each[:4] for each in self._measured], (-1, 4)).T
-        return fit(
-            self.space, rows, times / iterations, energies / iterations, self.errors(), prior=self.prior,
-            **options,
-        )
-
-    def pooled(self, row: int) -> Pooled | None:
-        """All trials of a setting as one; None if it was not tried."""
-        pairs = zip(self._measured, self.errors(), strict=True)
-        mine = [(entry, error) for entry, error in pairs if entry[0] == row]
-        if not mine:
-            return None
-        parts = np.array(
-            [(math.log(entry[2] / entry[1]), math.log(entry[3] / entry[1])) for entry, _ in mine]
-        )
-        weights = np.array([1 / error**2 for _, error in mine])
-        middle = (weights * parts).sum(axis=0) / weights.sum(axis=0)
-        spread = 1 / np.sqrt(weights.sum(axis=0))
-        return Pooled(math.exp(middle[0]), math.exp(middle[1]), float(spread[0]), float(spread[1]))
-
-    def trial(self, row: int, reason: str, error: float | None = None) -> Trial:
-        """A trial long enough for a relative 95 % error of time and energy."""
-        error = TRIAL_ERROR if error is None else error
-        iterations = math.ceil((Z * self.scatter / error) ** 2)
-        edge_s = EDGE_S * self.counter_update_s / 0.1
-        if self._measured:  # an edge's error is in joules, for a window of any length
-            # one iteration that was not timed is evidence of another run, and has no edges
-            edges = [entry[4] / (entry[3] / entry[2]) for entry in self._measured
-                     if entry[1] > 1 or entry[5] is not None]
-            edge_s = max(edges, default=0.0) or edge_s
-            iteration_s = self._measured[-1][2] / self._measured[-1][1]
-            iterations = max(1, min(iterations, math.ceil(LONGEST_TRIAL_S / iteration_s)))
-        seconds = min(max(edge_s / error, 2 * self.counter_update_s), LONGEST_TRIAL_S)
-        return Trial(self.space.settings[row], max(iterations, 1), seconds, reason)
-
-    def first(self) -> Trial | Done | None:
-        """The reference, if it was not tried yet; otherwise None."""
-        if any(entry[0] == self.space.reference_row for entry in self._measured):
-            return None
-        if self.space.reference in self.unreachable:
-            return Done(f"the reference cannot be set: {self.unreachable[self.space.reference]}")
-        return self.trial(self.space.reference_row, "the reference: the GPU's default setting")
 
 
 def bounded(objective: Objective | None, max_slowdown: float | None) -> tuple[Objective, float | None]:
@@ -266,117 +87,79 @@ def bounded(objective: Objective | None, max_slowdown: float | None) -> tuple[Ob
     return objective if objective is not None else Energy(), max_slowdown
 
 
-class ProbedSearch(Probing):
-    """A search that uses only its trials, and chooses the best of them."""
+class Scripted:
+    """A search written as a generator of rows to try, which receives whether each could be tried.
 
-    def belief(self) -> pl.DataFrame:
-        """One row per setting, null where not tried; ratios and relative deviations are to the reference."""
-        counts = np.bincount([entry[0] for entry in self._measured], minlength=len(self.space))
-        choices = [self._choice_of(row) if count else None for row, count in enumerate(counts)]
-        columns = [
-            pl.Series(name, [getattr(each, name) if each else None for each in choices], dtype=pl.Float64)
-            for name in ("time_ratio", "time_sd", "energy_ratio", "energy_sd", "p_allowed")
-        ]
-        return self.space.frame().with_columns(*columns, probes=pl.Series(counts.astype(np.int64)))
+    Args:
+        space: The settings.
+        objective: The cost to minimise. `EnergyWithin` has its own slowdown limit, which `max_slowdown` may
+            not contradict.
+        max_slowdown: Allowed share of additional time of an iteration; None for no limit.
+        prior: A prediction made before any trial (`predictor.Prediction`).
 
-    def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
-        """The best trial, of any objective and slowdown limit; the one with the least slowdown if none keeps
-        it.
+    Attributes:
+        measured_rows: Row of each reported trial, in order.
+        unreachable: Settings that could not be set, with the reason.
+    """
 
-        Raises:
-            MeasurementError: No setting was tried yet.
-        """
-        objective, bound = self.asked(objective, max_slowdown)
-        here = self.space.reference_row
-        if self.pooled(here) is None:
-            raise MeasurementError("there is no trial yet; try the reference first")
-        rows = sorted({
-            entry[0] for entry in self._measured
-            if entry[0] == here or self.space.settings[entry[0]] not in self.unreachable
-        })
-        found = self._choice_of(self.best_of(rows, objective, bound), bound)
-        assert found is not None
-        return found
+    name = ""
 
-    def best_of(
-        self, rows: Sequence[int], objective: Objective | None = None, bound: float | None = None
-    ) -> int:
-        """The best of some tried rows by `better`; of equals the first."""
-        best = rows[0]
-        for row in rows[1:]:
-            if self.better(row, best, objective, bound):
-                best = row
-        return best
-
-    def better(
-        self, row: int, other: int, objective: Objective | None = None, bound: float | None = None
-    ) -> bool:
-        """GPOEO's rule for two settings: the cheaper within the slowdown limit, beyond it the faster.
-
-        Args:
-            row: A setting.
-            other: Another one.
-            objective: The search's own if None.
-            bound: Slowdown limit; the search's own if None.
-        """
-        objective = objective or self.objective
-        bound = self.max_slowdown if bound is None else bound
-        mine, theirs = self.slowdown(row), self.slowdown(other)
-        allowed = [bound is None or each <= bound for each in (mine, theirs)]
-        if allowed[0] != allowed[1]:
-            return allowed[0]
-        return self.reward(row, objective) < self.reward(other, objective) if allowed[0] else mine < theirs
-
-    def _both(self, row: int) -> tuple[Pooled, Pooled]:
-        """Pooled trials of a row, and of the reference."""
-        here, reference = self.pooled(row), self.pooled(self.space.reference_row)
-        assert here is not None
-        assert reference is not None
-        return here, reference
-
-    def slowdown(self, row: int) -> float:
-        """Relative growth of an iteration's time over the reference's, as measured."""
-        here, reference = self._both(row)
-        return here.time_s / reference.time_s - 1
-
-    def reward(self, row: int, objective: Objective | None = None) -> float:
-        """Cost over the reference's, as measured."""
-        cost = (objective or self.objective).cost
-        here, reference = self._both(row)
-        return float(cost(here.time_s, here.energy_j) / cost(reference.time_s, reference.energy_j))
-
-    def _choice_of(self, row: int, bound: float | None = None) -> Choice | None:
-        here, reference = self.pooled(row), self.pooled(self.space.reference_row)
-        if here is None or reference is None:
-            return None
-        bound = self.max_slowdown if bound is None else bound
-        same = row == self.space.reference_row
-        time_sd = 0.0 if same else math.hypot(here.time_error, reference.time_error)
-        energy_sd = 0.0 if same else math.hypot(here.energy_error, reference.energy_error)
-        ratio = here.time_s / reference.time_s
-        p_allowed = 1.0
-        if bound is not None and not same:
-            p_allowed = 0.5 * math.erfc((math.log(ratio) - math.log1p(bound)) / time_sd / math.sqrt(2))
-        return Choice(
-            self.space.settings[row], ratio, here.energy_j / reference.energy_j, time_sd, energy_sd,
-            p_allowed, True,
-        )
-
-
-class Scripted(ProbedSearch):
-    """A search written as a generator of rows to try, which receives whether each could be tried."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self, space: SettingSpace, objective: Objective | None = None, max_slowdown: float | None = 0.05, *,
+        prior: Any = None,
+    ) -> None:
+        self.space, self.prior = space, prior
+        self.objective, self.max_slowdown = bounded(objective, max_slowdown)
+        self.unreachable: dict[Setting, str] = {}
+        self.measured_rows: list[int] = []
+        self._sums = np.zeros((len(space), 3))  # iterations, seconds and joules by row
+        self._edge_s = self._iteration_s = 0.0
         self._steps: Steps | None = None
         self._asked: tuple[int, str] | None = None
         self._why = "the script has ended"
+        if prior is not None and prior.space.settings != space.settings:
+            raise UsageError(
+                "the prediction is for other settings than those of this search; predict for the same space"
+            )
 
     def script(self) -> Steps:
         raise NotImplementedError
 
+    # reports
+
+    def tell(
+        self, setting: Setting, iterations: int, time_s: float, energy_j: float,
+        energy_uncertainty_j: float = 0.0,
+    ) -> None:
+        """Report the time (s) and energy (J, all GPUs together) of a trial.
+
+        Args:
+            setting: Any of the space, requested or not; the reference any number of times.
+            iterations: Whole iterations of the trial.
+            time_s: Their total time.
+            energy_j: Their total energy.
+            energy_uncertainty_j: Half width of the 95 % interval of `energy_j`.
+
+        Raises:
+            MeasurementError: Impossible values; nothing is changed.
+            UsageError: A setting that is not in this space.
+        """
+        check_iterations("probe", iterations, time_s, energy_j, energy_uncertainty_j)
+        row = self.space.row(setting)
+        self._sums[row] += iterations, time_s, energy_j
+        self.measured_rows.append(row)
+        self._edge_s = max(self._edge_s, energy_uncertainty_j / energy_j * time_s)
+        self._iteration_s = time_s / iterations
+        self._changed(row)
+
+    def cannot(self, setting: Setting, reason: str) -> None:
+        """Report a setting that could not be set; it is excluded from now on."""
+        self.unreachable.setdefault(self.space.settings[self.space.row(setting)], reason)
+
+    # requests
+
     def next(self) -> Trial | Done:
-        """The next trial, or why there is none."""
+        """The next trial, or why there is none; unchanged until `tell` or `cannot`."""
         first = self.first()
         if first is not None:
             return first
@@ -386,6 +169,21 @@ class Scripted(ProbedSearch):
         while self._asked is not None and self.space.settings[self._asked[0]] in self.unreachable:
             self._go(False)
         return Done(self._why) if self._asked is None else self.trial(*self._asked)
+
+    def first(self) -> Trial | Done | None:
+        """The reference, if it was not tried yet; otherwise None."""
+        here = self.space.reference_row
+        if self.known(here):
+            return None
+        if self.space.reference in self.unreachable:
+            return Done(f"the reference cannot be set: {self.unreachable[self.space.reference]}")
+        return self.trial(here, "the reference: the GPU's default setting")
+
+    def trial(self, row: int, reason: str) -> Trial:
+        """A trial long enough for a relative 95 % error of the energy."""
+        most = math.ceil(LONGEST_TRIAL_S / self._iteration_s) if self._iteration_s else TRIAL_ITERATIONS
+        seconds = min((self._edge_s or EDGE_S) / TRIAL_ERROR, LONGEST_TRIAL_S)
+        return Trial(self.space.settings[row], min(TRIAL_ITERATIONS, most), seconds, reason)
 
     def _changed(self, row: int) -> None:
         if self._asked is not None and row == self._asked[0]:
@@ -398,9 +196,6 @@ class Scripted(ProbedSearch):
         except StopIteration:
             self._asked = None
 
-    def known(self, row: int) -> bool:
-        return self.pooled(row) is not None
-
     def visit(self, row: int, reason: str) -> Generator[tuple[int, str], bool, bool]:
         """Try a row unless it was tried; returns whether it is known."""
         if self.known(row):
@@ -409,22 +204,88 @@ class Scripted(ProbedSearch):
             return False
         return (yield row, reason)
 
+    # what the trials have shown
+
+    def known(self, row: int) -> bool:
+        """Whether a row was tried."""
+        return bool(self._sums[row, 0] > 0)
+
+    def measured(self, row: int) -> tuple[float, float]:
+        """Time (s) and energy (J) of an iteration at a row that was tried."""
+        iterations, time_s, energy_j = self._sums[row].tolist()
+        return time_s / iterations, energy_j / iterations
+
+    def slowdown(self, row: int) -> float:
+        """Relative growth of an iteration's time over the reference's, as measured."""
+        return self.measured(row)[0] / self.measured(self.space.reference_row)[0] - 1
+
+    def reward(self, row: int) -> float:
+        """Cost over the reference's, as measured."""
+        cost = self.objective.cost
+        return float(cost(*self.measured(row)) / cost(*self.measured(self.space.reference_row)))
+
+    def better(self, row: int, other: int) -> bool:
+        """GPOEO's rule for two settings: the cheaper within the slowdown limit, beyond it the faster."""
+        mine, theirs = self.slowdown(row), self.slowdown(other)
+        bound = math.inf if self.max_slowdown is None else self.max_slowdown
+        if (mine <= bound) != (theirs <= bound):
+            return mine <= bound
+        return self.reward(row) < self.reward(other) if mine <= bound else mine < theirs
+
+    def best_of(self, rows: Sequence[int]) -> int:
+        """The best of some tried rows by `better`; of equals the first."""
+        best = rows[0]
+        for row in rows[1:]:
+            if self.better(row, best):
+                best = row
+        return best
+
+    def choice(self) -> Choice:
+        """The best trial; the one with the least slowdown if none keeps the limit.
+
+        Raises:
+            MeasurementError: No setting was tried yet.
+        """
+        here = self.space.reference_row
+        if not self.known(here):
+            raise MeasurementError("there is no trial yet; try the reference first")
+        rows = [row for row in dict.fromkeys([here, *sorted(self.measured_rows)])
+                if row == here or self.space.settings[row] not in self.unreachable]
+        return self._as_choice(self.best_of(rows))
+
+    def _as_choice(self, row: int, now: tuple[float, float] | None = None) -> Choice:
+        """A row with time (s) and energy (J) of an iteration: as measured, or as estimated."""
+        ratios = np.array(now or self.measured(row)) / self.measured(self.space.reference_row)
+        kept = self.max_slowdown is None or ratios[0] <= 1 + self.max_slowdown
+        time_ratio, energy_ratio = ratios.tolist()
+        return Choice(
+            self.space.settings[row], time_ratio, energy_ratio, math.nan, math.nan, float(kept),
+            self.known(row),
+        )
+
+    # where to begin
+
+    def predicted(self) -> int:
+        """The row of least cost by the prediction, else by a rule of thumb."""
+        space = self.space
+        if self.prior is not None:
+            logs = [self.prior.frame[name].to_numpy() for name in ("log_time", "log_energy")]
+            time, energy = np.exp(np.array(logs, dtype=float))
+        else:
+            (a, b), (p, q) = TIME_SHARES, POWER_SHARES
+            clock = space.x * np.sqrt(space.limit)
+            time = 1 - a - b + a / clock + b / space.mu
+            energy = time * (1 - p - q + p * clock**3 + q * space.mu)
+        unit_s, unit_j = self.measured(space.reference_row)
+        cost = np.asarray(self.objective.cost(unit_s * time, unit_j * energy), dtype=float)
+        allowed = np.isfinite(cost) & [each not in self.unreachable for each in space.settings]
+        if self.max_slowdown is not None:
+            allowed &= time <= 1 + self.max_slowdown
+        return int(np.argmin(np.where(allowed, cost, np.inf))) if allowed.any() else space.reference_row
+
     def _gears(self, rows: np.ndarray | list[int]) -> np.ndarray:
         """Clock step of each row: 15 MHz steps from 210 MHz, or 120 steps of the limits' range."""
         if self.space.max_sm_clock_mhz is None:
             return 120 * self.space.limit[rows]
         clocks = self.space.x[rows] * self.space.limit[rows] * self.space.max_sm_clock_mhz
         return (clocks - LOWEST_GEAR_MHZ) / GEAR_MHZ
-
-
-def predicted(search: Probing) -> int:
-    """The row of least cost by a prediction, else by physics: the start for searches that need one."""
-    reference = search.pooled(search.space.reference_row)
-    response = search.fitted()
-    scale_s, scale_j = (reference.time_s, reference.energy_j) if reference is not None else (1.0, 1.0)
-    time_s, energy_j = response.time_ratio * scale_s, response.energy_ratio * scale_j
-    cost = np.asarray(search.objective.cost(time_s, energy_j), dtype=float)
-    if search.max_slowdown is not None:
-        cost = np.where(response.time_ratio <= 1 + search.max_slowdown, cost, np.inf)
-    cost = np.where([each not in search.unreachable for each in search.space.settings], cost, np.inf)
-    return int(np.argmin(cost)) if np.isfinite(cost).any() else search.space.reference_row

@@ -24,7 +24,7 @@ from scipy.special import ndtr, ndtri
 from ..objective import Energy, Objective
 from ..space import knobs
 from .base import Choice
-from .effects import CLOCK, LEAST_SD, LIMIT, POWER, TIME, Array, Block, Curves, Effects, Ladders
+from .effects import CLOCK, LEAST_SD, LIMIT, POWER, ROUGH_SD, TIME, Array, Block, Curves, Effects, Ladders
 
 SURE_SD = 1.9  # standard deviations that a held setting stays within the allowed slowdown
 AIM = 0.97  # of the allowed slowdown
@@ -98,12 +98,14 @@ class Descent:
         earlier_s: Seconds that the work before this one has lost, and would have needed by default.
         total_s: Length of the job, where it is known.
         recheck: Whether the default setting may be measured again for a smaller error.
+        rough_sd: As of `Curves`.
 
     Attributes:
         counted: Whether units of work are counted; otherwise the clocks alone keep the limit.
         blocks: What was seen.
         time_at_s: Seconds at each setting, counted or not.
         first: A row that is tried first: the best one of an earlier run.
+        least: Of ln(time) relative to the default setting: no setting takes less time.
     """
 
     name = "descent"
@@ -112,16 +114,17 @@ class Descent:
         self, rungs: Ladders, most: Array, objective: Objective | None = None,
         max_slowdown: float | None = 0.05, *, busy: float = 1.0, clock_mhz: float = math.nan,
         earlier_s: tuple[float, float] = (0.0, 0.0), total_s: float | None = None, recheck: bool = True,
+        rough_sd: float = ROUGH_SD,
     ) -> None:
         self.rungs, self.objective, self.max_slowdown = rungs, objective or Energy(), max_slowdown
         self.busy, self.clock_mhz, self.total_s, self.recheck = busy, clock_mhz, total_s, recheck
-        self.counted, self.now_s, self.first = False, 0.0, -1
+        self.counted, self.now_s, self.first, self.least = False, 0.0, -1, 0.0
         self.blocks: list[Block] = []
         self.barred: dict[int, str] = {}
         self.most, self.time_at_s = most.copy(), np.zeros(len(rungs.z))
         self.sure = (rungs.knob == CLOCK) & np.isfinite(most)  # where `most` is known by clocks under load
         self._earlier_s = earlier_s
-        self._curves = Curves(rungs, TIME), Curves(rungs, POWER)
+        self._curves = Curves(rungs, TIME, rough_sd), Curves(rungs, POWER, rough_sd)
         self._limits: dict[int, float] = {}  # bounds of the power limits that were visited, by row
         self._odd, self._base_level = 0, 0.0
         self._known: tuple[float, Effects, Effects] | None = None
@@ -185,7 +188,7 @@ class Descent:
             return 0.5 * top, top
         top = np.where(self.sure, top, 5.0)
         sd = np.sqrt(np.maximum(time.var, 1e-12))
-        low, high = -time.mean / sd, (top - time.mean) / sd
+        low, high = (self.least - time.mean) / sd, (top - time.mean) / sd
         below, share = ndtr(low), np.maximum(ndtr(high) - ndtr(low), 1e-12)
 
         def density(x: Array) -> Array:
@@ -194,10 +197,10 @@ class Descent:
         mean = time.mean + sd * (density(low) - density(high)) / share
         most = time.mean + sd * ndtri(np.clip(below + ndtr(SURE_SD) * share, 1e-12, 1 - 1e-12))
         known = share > 1e-9
-        inside = np.clip(time.mean, 0.0, top)
+        inside = np.clip(time.mean, self.least, top)
         here = self.rungs.z > 0
-        mean = np.where(here, np.where(known, np.clip(mean, 0.0, top), inside), 0.0)
-        return mean, np.where(here, np.where(known, np.clip(most, 0.0, top), inside), 0.0)
+        mean = np.where(here, np.where(known, np.clip(mean, self.least, top), inside), 0.0)
+        return mean, np.where(here, np.where(known, np.clip(most, self.least, top), inside), 0.0)
 
     def cost(self, time: Array, power: Array) -> Array:
         """Cost relative to the default, from effects on ln(time) and ln(power)."""
@@ -259,6 +262,7 @@ class Descent:
             return Plan(here, seconds, BLOCK_COUNT, "default", "iterations have become longer or shorter")
         return self._weigh(time, power, hold_s)
 
+    @np.errstate(invalid="ignore")  # the cost of a barred setting is infinite
     def _weigh(self, time: Effects, power: Effects, hold_s: float) -> Plan:
         """Hold, try another setting, or measure the default again: what costs least until the end."""
         here, left_s, allowed = self.rungs.reference, self.left_s, math.log1p(self.allowed())

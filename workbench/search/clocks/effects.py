@@ -144,9 +144,10 @@ class Curves:
     Args:
         rungs: The settings.
         prior: `TIME` or `POWER`.
+        rough_sd: Of an effect from one step of a knob to the next.
     """
 
-    def __init__(self, rungs: Ladders, prior: tuple[float, ...]) -> None:
+    def __init__(self, rungs: Ladders, prior: tuple[float, ...], rough_sd: float = ROUGH_SD) -> None:
         z, knob = rungs.z, rungs.knob
         mean, sd = (np.where(knob == CLOCK, *prior[place : place + 2]) for place in (0, 2))
         walk = prior[4]
@@ -154,7 +155,7 @@ class Curves:
         same = np.equal.outer(knob, knob) & np.outer(z > 0, z > 0)
         near = np.exp(-((np.subtract.outer(z, z) / 0.02) ** 2))
         slopes = np.outer(sd * z, sd * z) + walk * low**2 * (3 * high - low) / 6
-        self._mean, self._prior = mean * z, same * (slopes + ROUGH_SD**2 * near)
+        self._mean, self._prior = mean * z, same * (slopes + rough_sd**2 * near)
         self._limit = ((knob == LIMIT) & (z > 0)).astype(float)
 
     def fit(self, rows: Array, at_min: Array, values: Array, variances: Array, now_min: float) -> Effects:

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..objective import Objective
-from .base import Choice, Scripted, Steps, predicted
+from .base import Choice, Scripted, Steps
 
 # Constants of GPOEO's search, all as in its published code (37d5a34); none was tuned here.
 # `benchmarks.clocks --only search` compares the search with the others.
@@ -47,7 +46,7 @@ class Golden(Scripted):
         self._line: list[int] = []  # rows of the chosen memory clock, lowest first
 
     def script(self) -> Steps:
-        start = predicted(self)
+        start = self.predicted()
         memory = yield from self._memory(start)
         self._line = self._rows_at(memory)
         yield from self._bracket_and_section(self._line, self._line.index(self._near(self._line, start)))
@@ -138,45 +137,36 @@ class Golden(Scripted):
                 low, left = left, right
                 right = max(self._inside(low, high)[1], left + 1)
 
-    def choice(self, objective: Objective | None = None, max_slowdown: float | None = None) -> Choice:
+    def choice(self) -> Choice:
         """The best clock step of the cubics between the tried ones, at the chosen memory clock; before that
         the best trial.
 
         Raises:
             MeasurementError: No setting was tried yet.
         """
-        plain = super().choice(objective, max_slowdown)
-        objective, bound = self.asked(objective, max_slowdown)
-        probed = [(place, each) for place, row in enumerate(self._line) if (each := self.pooled(row))]
-        reference = self.pooled(self.space.reference_row)
-        if len(probed) < 3 or reference is None:
+        plain = super().choice()
+        places = np.array([place for place, row in enumerate(self._line) if self.known(row)])
+        if len(places) < 3:
             return plain
-        places = np.array([place for place, _ in probed])
         unit = max(float(places[-1]), 1.0)
         gears = np.arange(places[0], places[-1] + 1)
+        values = np.array([self.measured(self._line[place]) for place in places]).T
         times, energies = (
-            np.polyval(np.polyfit(places / unit, values, min(3, len(places) - 1)), gears / unit)
-            for values in zip(*((each.time_s, each.energy_j) for _, each in probed), strict=True)
+            np.polyval(np.polyfit(places / unit, each, min(3, len(places) - 1)), gears / unit)
+            for each in values
         )
         good = (times > 0) & (energies > 0)
         good &= [self.space.settings[self._line[gear]] not in self.unreachable for gear in gears]
-        if bound is not None:
-            good &= times <= (1 + bound) * reference.time_s
+        here = self.space.reference_row
+        if self.max_slowdown is not None:
+            good &= times <= (1 + self.max_slowdown) * self.measured(here)[0]
         if not good.any():  # no feasible gear: the highest
-            return plain if bound is None else self._as_choice(self.space.reference_row, 1.0, 1.0)
-        best = int(np.argmin(np.where(good, objective.cost(np.abs(times), np.abs(energies)), np.inf)))
-        ratios = float(times[best] / reference.time_s), float(energies[best] / reference.energy_j)
-        return self._as_choice(self._line[gears[best]], *ratios)
+            return plain if self.max_slowdown is None else self._as_choice(here)
+        costs = np.asarray(self.objective.cost(np.abs(times), np.abs(energies)))
+        best = int(np.argmin(np.where(good, costs, np.inf)))
+        return self._as_choice(self._line[gears[best]], (float(times[best]), float(energies[best])))
 
     # helpers
-
-    def _as_choice(self, row: int, time_ratio: float, energy_ratio: float) -> Choice:
-        errors = np.median(self.errors(), axis=0) * np.sqrt(2)
-        kept = 1.0 if self.max_slowdown is None else float(time_ratio <= 1 + self.max_slowdown)
-        return Choice(
-            self.space.settings[row], time_ratio, energy_ratio, float(errors[0]), float(errors[1]), kept,
-            self.known(row),
-        )
 
     def _rows_at(self, memory: float) -> list[int]:
         """Rows of a memory clock, lowest gear first."""

@@ -1,8 +1,7 @@
 """Models of time and energy over settings, from few measurements.
 
-    posterior                       prior samples and deviations, given measurements: for every search
+    posterior                       prior samples and deviations, given measurements: for sweeps
     physics_prior                   prior samples: physics of any card and job
-    response_surface                a running job's settings, corrected by its trials
     expected_hypervolume            a sweep's space, and the largest growth of its frontier
     curve_priors                    curves over batch sizes, Gaussian given their shape
     predictor, prediction           time and energy predicted from a workload's counters; its parts

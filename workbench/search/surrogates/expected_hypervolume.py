@@ -17,7 +17,7 @@ import polars as pl
 from ...errors import UsageError
 from ..objective import check_measured
 from .physics_prior import Array, Knobs, bank
-from .posterior import Deviations, MeasuredRun, PosteriorDraws, Prior, condition, measured
+from .posterior import Deviations, PosteriorDraws, Prior, condition
 
 AXES = ("batch_size", "power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
 
@@ -154,15 +154,11 @@ class FrontierSearch:
             measured=pl.Series([i in self._measured for i in range(len(self.configurations))]),
         )
 
-    def _run(self) -> MeasuredRun:
-        """What this search has measured; repeats are averaged."""
+    def _posterior(self, rng: np.random.Generator) -> PosteriorDraws:
+        """Given the measurements; repeats are averaged."""
         rows = np.array(list(self._measured), dtype=int)
         means = np.array([np.mean(each, axis=0) for each in self._measured.values()]).reshape(-1, 2)
-        return measured(rows, np.log(means), 0.0)
-
-    def _posterior(self, rng: np.random.Generator) -> PosteriorDraws:
-        """Given the measurements."""
-        return condition(self._prior, [self._run()], rng)
+        return condition(self._prior, rows, np.log(means), rng)
 
 
 def knobs_of(configurations: pl.DataFrame) -> Knobs:

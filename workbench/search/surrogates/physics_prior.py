@@ -45,8 +45,6 @@ PARAMETER_SETS = 1024
 GRID_CLOCKS = 40
 BOOSTED_SHARE = 0.5  # of cards and jobs never reach the highest clock on the list
 BOOST_DEPTH = 0.12  # by how much at most, roughly
-WAIT_SD = 0.05  # relative, of the share of an iteration in which the GPU waits, if it was observed
-CAPPED_SHARE = 0.96  # of the power limit: a higher mean power counts as held by the limit
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Knobs:
         return np.log(np.column_stack([self.x, self.mu, self.limit, self.batch]))
 
 
-def _numbers(least_batch: float, power_share: float | None, wait_share: float | None) -> dict[str, Array]:
+def _numbers(least_batch: float) -> dict[str, Array]:
     """Parameter sets from ranges that cover any card and job, one value per row each."""
     u = qmc.Sobol(23, seed=7).random(PARAMETER_SETS)
     # Every fourth row of a Sobol sequence is not a valid sample.
@@ -76,9 +74,6 @@ def _numbers(least_batch: float, power_share: float | None, wait_share: float | 
         gap = half / (1 + half)
     else:
         gap = 0.5 * u[:, 2] ** 3
-    if wait_share is not None:  # a job that mostly waits for its host is beyond the prior's range
-        observed = np.clip(wait_share * (1 + WAIT_SD * ndtri(u[:, 2])), 0.0, 0.98)
-        gap = np.where(np.arange(PARAMETER_SETS) % 2 == 0, observed, gap)
     a = (1 + np.exp(-overlap * ratio)) ** (-1 / overlap)
     b = a * np.exp(-ratio)
     p: dict[str, Array] = {"a": a * (1 - gap), "b": b * (1 - gap), "c": gap, "n": overlap}
@@ -102,12 +97,7 @@ def _numbers(least_batch: float, power_share: float | None, wait_share: float | 
     p["least_filled"] = 0.5 * u[:, 21]
     p["crowd"] = np.maximum(-0.02 + 0.06 * ndtri(u[:, 22]), 0.0)
     asked = 1 - 0.25 * np.log(u[:, 14])  # power of a limited job without the limit, over the limit
-    if power_share is None:
-        p["level"] = np.where(u[:, 15] < 0.3, asked, 0.3 + 0.6 * u[:, 16])
-    elif power_share >= CAPPED_SHARE:
-        p["level"] = asked
-    else:
-        p["level"] = np.full(PARAMETER_SETS, power_share)
+    p["level"] = np.where(u[:, 15] < 0.3, asked, 0.3 + 0.6 * u[:, 16])
     return {name: value[:, None] for name, value in p.items()}
 
 
@@ -130,17 +120,9 @@ def _curves(p: dict[str, Array], x: Array, mu: float, batch: float) -> tuple[Arr
     return busy + gap, energy / (busy + gap), drawn
 
 
-def bank(
-    knobs: Knobs, power_share: float | None = None, wait_share: float | None = None
-) -> tuple[Array, Array]:
-    """ln time and ln mean power, (sets, settings), in a unit of each set.
-
-    Args:
-        knobs: The settings.
-        power_share: Mean power at the highest of all knobs over the power limit there; None where unknown.
-        wait_share: Of an iteration there, in which the GPU waits; None where unknown.
-    """
-    p = _numbers(float(knobs.batch.min()), power_share, wait_share)
+def bank(knobs: Knobs) -> tuple[Array, Array]:
+    """ln time and ln mean power, (sets, settings), in a unit of each set."""
+    p = _numbers(float(knobs.batch.min()))
     lowest = float(min(knobs.x.min(), 0.15))
     grid = np.linspace(np.log(lowest), 0.0, GRID_CLOCKS)
     _, top_mean, top_busy = _curves(p, np.array([[1.0]]), 1.0, 1.0)

@@ -1,23 +1,19 @@
-"""Time and energy at every setting, given some measurements: one posterior for every search, with the prior
-as an argument.
+"""Time and energy at every configuration of a sweep, given some measurements and a prior.
 
-    ln y(setting) = prior sample + unit of the run + smooth deviation + rough deviation + its own deviation
+    ln y(setting) = prior sample + unit + smooth deviation + rough deviation + its own deviation
 
 A prior is a set of possible curves (physics). Deviations from them have a few sizes, of
 time and of energy independently. The measurements weight the sizes and, for each size, the prior samples.
 Weights that would leave too few samples are tempered. Each sample is then corrected towards the measurements
-as far as their errors require (Matheron's rule). The unit of each run is free: only ratios count.
+(Matheron's rule). The unit is free: only ratios count.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import block_diag
 from scipy.special import logsumexp
 
 Array = np.ndarray
@@ -35,25 +31,11 @@ SINGLE_SD = 0.002  # of each setting alone
 # correlation length of a smooth deviation, and of a rough one, in the logarithm of a knob
 REACH = 0.35
 ROUGH_REACH = 0.03
-UNIT_SD = 3.0  # of the logarithm of a run's unit: a factor of 20 either way, so that the data decide
+UNIT_SD = 3.0  # of the logarithm of the unit: a factor of 20 either way, so that the data decide
 STRONG = 3.0  # logarithm of a Bayes factor of 20 (Kass and Raftery, 1995)
 SIZES = tuple(itertools.product(SMOOTH_SDS, ROUGH_SDS))
 # Sizes on cards that follow the usual curve: all but the largest jumps.
 USUAL = [rough < ROUGH_SDS[-1] for _, rough in SIZES]
-
-
-
-class MeasuredRun(NamedTuple):
-    """Measurements in one unit: rows, (ln time, ln energy), covariance of the errors of either."""
-
-    rows: Array
-    logs: Array
-    covariances: Sequence[Array]
-
-
-def measured(rows: Array, logs: Array, sds: Array | float) -> MeasuredRun:
-    """A run whose measurements have independent errors, (measurements, 2)."""
-    return MeasuredRun(rows, logs, [np.diag(each**2) for each in np.broadcast_to(sds, logs.shape).T])
 
 
 class Deviations:
@@ -99,7 +81,7 @@ class Prior:
 
 @dataclass(frozen=True)
 class PosteriorDraws:
-    """Equally likely samples of ln time and ln energy, (samples, settings), in the unit of the first run.
+    """Equally likely samples of ln time and ln energy, (samples, settings).
 
     Attributes:
         unusual: There is strong evidence that the card does not follow the usual curve.
@@ -110,17 +92,16 @@ class PosteriorDraws:
     unusual: bool
 
 
-def condition(prior: Prior, runs: Sequence[MeasuredRun], rng: np.random.Generator) -> PosteriorDraws:
-    """The posterior given some runs; the samples are in the unit of the first run, which may be empty."""
-    rows = np.concatenate([each.rows for each in runs]).astype(int)
-    target = np.concatenate([np.reshape(each.logs, (-1, 2)) for each in runs]).T.ravel()
-    run = np.repeat(np.arange(len(runs)), [len(each.rows) for each in runs])
-    noise = block_diag(*(each.covariances[which] for which in (0, 1) for each in runs))
-    units = np.kron(np.eye(2), UNIT_SD**2 * (run[:, None] == run))
+def condition(prior: Prior, rows: Array, logs: Array, rng: np.random.Generator) -> PosteriorDraws:
+    """The posterior given ln time and ln energy, (rows, 2), that were measured at some rows; there may be
+    none.
+    """
+    target = logs.T.ravel()
     samples = np.hstack([prior.log_times, prior.log_energies])
     settings = prior.log_times.shape[1]
     at = np.concatenate([rows, rows + settings])
-    covers = [prior.deviations.covariance(size, rows, rows) + noise + units for size in SIZES]
+    units = np.kron(np.eye(2), np.full((len(rows), len(rows)), UNIT_SD**2))
+    covers = [prior.deviations.covariance(size, rows, rows) + units for size in SIZES]
     found = [_likelihood(target - samples[:, at], cover) for cover in covers]
     evidence = logsumexp(found, axis=1)
     counts = np.diff(
@@ -136,21 +117,15 @@ def condition(prior: Prior, runs: Sequence[MeasuredRun], rng: np.random.Generato
             spread = np.sqrt(weights)[:, None] * (samples - weights @ samples)
             rest = cover / (1 - power)
             gain = np.linalg.solve(spread[:, at].T @ spread[:, at] + rest, spread[:, at].T @ spread)
-            state = state + (target - _noise(rest, count, rng) - state[:, at]) @ gain
+            noise = rng.standard_normal((count, len(at))) @ np.linalg.cholesky(rest).T
+            state = state + (target - noise - state[:, at]) @ gain
         state = state + prior.deviations.draw(size, count, rng)
         cross = prior.deviations.covariance(size, rows, np.arange(settings))
-        cross += np.kron(np.eye(2), np.outer(UNIT_SD**2 * (run == 0), np.ones(settings)))
-        state = state + (target - _noise(noise, count, rng) - state[:, at]) @ np.linalg.solve(cover, cross)
-        drawn.append(state)
+        cross += np.kron(np.eye(2), np.full((len(rows), settings), UNIT_SD**2))
+        drawn.append(state + (target - state[:, at]) @ np.linalg.solve(cover, cross))
     log_times, log_energies = np.hsplit(np.concatenate(drawn), 2)
     unusual = bool(evidence.max() > evidence[USUAL].max() + STRONG)
     return PosteriorDraws(log_times, log_energies, unusual)
-
-
-def _noise(covariance: Array, count: int, rng: np.random.Generator) -> Array:
-    """Errors with a covariance, (count, as many as its rows)."""
-    lower = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(covariance)))
-    return rng.standard_normal((count, len(lower))) @ lower.T
 
 
 def _root(kernel: Array) -> Array:

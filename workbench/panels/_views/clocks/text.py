@@ -11,7 +11,7 @@ from ....search.tradeoff import Z95
 from ....tuning.results import OBJECTIVES, TuningView
 
 if TYPE_CHECKING:
-    from ....search.clocks.make import Choice
+    from ....search.clocks.base import Choice
 
 # The three states that a person sees, and the states of the tuner that each one includes.
 STEPS = ("measuring", "searching", "holding")

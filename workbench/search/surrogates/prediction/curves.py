@@ -44,7 +44,7 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Curves:
+class RelativeCurves:
     """Relative time and power of every workload.
 
     Attributes:
@@ -68,7 +68,7 @@ class Curves:
     def __len__(self) -> int:
         return len(self.workloads)
 
-    def part(self, keep: Array) -> Curves:
+    def part(self, keep: Array) -> RelativeCurves:
         """Some of the workloads."""
         at = np.flatnonzero(keep)
         return replace(
@@ -78,7 +78,7 @@ class Curves:
         )
 
 
-def curves_of(frame: pl.DataFrame, names: Sequence[str]) -> Curves:
+def curves_of(frame: pl.DataFrame, names: Sequence[str]) -> RelativeCurves:
     """Relative curves of a training frame.
 
     Args:
@@ -136,7 +136,7 @@ def curves_of(frame: pl.DataFrame, names: Sequence[str]) -> Curves:
         numbers, features = [*numbers, "power_share"], np.column_stack([features, power_w / unit_w])
     x, mu, cap = (keys[name].to_numpy() for name in ("x", "mu", "cap"))
     nodes = Nodes(x, mu, cap, max_sm, max_mem)
-    return Curves(
+    return RelativeCurves(
         nodes, tuple(numbers), tuple(order), tuple(base["group"].to_list()), features, power_w, unit_w,
         log_time, log_power, dropped,
     )

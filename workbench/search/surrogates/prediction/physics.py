@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares, nnls
 
-from .curves import Array, Curves
+from .curves import Array, RelativeCurves
 
 MEMORY = ("dram_active", "memory_utilisation")  # the first that is reported
 BUSY = "gpu_utilisation"
@@ -65,7 +65,7 @@ class CardPhysics:
         return np.column_stack([active, idle, features[:, names.index(SHARE)]])
 
 
-def fit(curves: Curves) -> CardPhysics:
+def fit(curves: RelativeCurves) -> CardPhysics:
     """The numbers of a card that explain a training set best."""
     active, _ = _inputs(curves.names, curves.features, np.nan)
     typical = float(np.nanmedian(active)) if np.isfinite(active).any() else 0.3
@@ -88,7 +88,7 @@ def fit(curves: Curves) -> CardPhysics:
     )
 
 
-def paper(curves: Curves) -> tuple[Array, Array]:
+def paper(curves: RelativeCurves) -> tuple[Array, Array]:
     """ln A_j and ln M_j by the clocks' ratio alone; a limit counts as a clock of its share's square root."""
     nodes = curves.nodes
     slow = -np.log(nodes.x) - 0.5 * np.log(nodes.cap)
@@ -118,7 +118,7 @@ def _time(
     return np.log(q + (1 - q) * busy)
 
 
-def _watts(curves: Curves, active: Array) -> Array:
+def _watts(curves: RelativeCurves, active: Array) -> Array:
     share = curves.features[:, curves.names.index(SHARE)]
     share = np.where(np.isfinite(share), share, curves.power_w / curves.power_unit_w)
     inputs = np.column_stack([np.ones(len(share)), share, active])

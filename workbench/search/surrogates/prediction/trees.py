@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from . import physics
-from .curves import Array, Curves, Nodes
+from .curves import Array, Nodes, RelativeCurves
 from .physics import CardPhysics
 
 PARAMETERS: dict[str, Any] = {
@@ -46,7 +46,7 @@ class Means:
         return time, power
 
 
-def fit(curves: Curves) -> Means:
+def fit(curves: RelativeCurves) -> Means:
     """Fit the laws and the trees.
 
     Time falls and power rises with each clock and with the limit.
@@ -86,7 +86,7 @@ def folds_of(groups: tuple[str, ...]) -> Array:
     return np.array([names.index(each) for each in groups])
 
 
-def held_out_errors(curves: Curves) -> pl.DataFrame:
+def held_out_errors(curves: RelativeCurves) -> pl.DataFrame:
     """Errors per setting on groups of workloads that were held out in turn.
 
     Returns:
