@@ -82,5 +82,5 @@ def test_a_gpu_away_from_its_default_has_no_suggestion(card: Machine, setting: S
 
 def test_the_cited_curves_are_those_of_the_benchmark() -> None:
     figures = stored()["clock_bounds"]["figures"]
-    assert [advice.CURVES, advice.EXCEEDED] == [figures["all/curves"], figures["all/exceeded"]]
+    assert [figures["all/curves"], figures["all/exceeded"]] == [advice.CURVES, advice.EXCEEDED]
     assert figures["all/worst"] == pytest.approx(advice.WORST, abs=5e-4)

@@ -87,6 +87,6 @@ def _advice_for(device: Device, meter: Meter, max_slowdown: float) -> str:
     load = f"{under.mean():.0f} MHz under load"
     if found is None:
         return f"no suggestion: every SM clock below {load} may be over {100 * max_slowdown:g} % slower"
-    clock_mhz, ratio = found
-    return (f"lock SM {clock_mhz} MHz: about {100 * (ratio - 1):.1f} % slower at most by its clocks ({load}); "
+    clock_mhz, most = found
+    return (f"lock SM {clock_mhz} MHz: about {100 * (most - 1):.1f} % slower at most by its clocks ({load}); "
             f"of {CURVES} measured curves {EXCEEDED} exceeded such a bound, by up to {100 * WORST:.1f} %")
