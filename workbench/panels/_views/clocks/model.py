@@ -18,7 +18,7 @@ from ....search.tradeoff import Z95
 from ....tuning.results import TuningView
 from ..._core.svg import Span, padded
 from .surface import ALLOWED, ENERGY, LIMIT, SM, TIME, Table, knobs_of, line, surface
-from .text import ENDED
+from .text import ENDED, work_since_s
 
 if TYPE_CHECKING:
     import polars as pl
@@ -81,7 +81,7 @@ def knob_of(setting: Setting, knob: str) -> float | None:
 
 def drawing(tuning: TuningView) -> Drawing:
     """The drawing of a tuner."""
-    table, probes = surface(tuning.belief), probes_of(tuning.trials)
+    table, probes = surface(tuning.belief), probes_of(tuning.trials, work_since_s(tuning))
     bound = None if tuning.max_slowdown is None else 100 * tuning.max_slowdown
     default = SettingMark("default", tuning.reference, 0.0, 0.0)
     chosen, choice = tuning.choice, None
@@ -96,12 +96,14 @@ def drawing(tuning: TuningView) -> Drawing:
     return Drawing(bound, tuple(knobs), table, probes, default, current, choice, ranges)
 
 
-def probes_of(probes: pl.DataFrame | None) -> tuple[DrawnProbe, ...]:
-    """The trials in their order."""
+def probes_of(probes: pl.DataFrame | None, from_s: float = 0.0) -> tuple[DrawnProbe, ...]:
+    """The trials since a time, in their order; numbers count from the first of all."""
     found, number = list[DrawnProbe](), 0
     for row in [] if probes is None else probes.to_dicts():
         counts = row["kind"] == "probe"
         number += counts
+        if (row["at_s"] or 0.0) < from_s:
+            continue
         setting = Setting(row["power_limit_w"], row["sm_clock_mhz"], row["mem_clock_mhz"])
         time, energy = _change(row, "time"), _change(row, "energy")
         n, whole = number if counts else None, row["outcome"] == "kept"
