@@ -158,12 +158,12 @@ def _ranges(
     for knob in knobs:
         column, rows = (LIMIT, line(table, "limit")) if knob == "limit" else (SM, line(table, "sm"))
         tried = [at for at in (knob_of(probe.setting, knob) for probe in probes) if at is not None]
-        # Untried settings that cost more energy and more time than the default are left out.
-        worth = rows[(rows[:, ALLOWED] > 0) | (rows[:, ENERGY] < 0), column]
+        # Untried settings are left out if they cost more energy than the default or are beyond the left plot.
+        worth = rows[(rows[:, ALLOWED] > 0) | ((rows[:, ENERGY] < 0) & (rows[:, TIME] <= right)), column]
         ends = np.concatenate([worth if len(worth) else rows[:, column], tried])
         ranges[knob] = padded(float(ends.min()), float(rows[:, column].max()))
         if knob != "clocks":
-            least = float(np.nanmin(rows[:, ENERGY], initial=-5.0))
+            least = float(np.nanmin(rows[rows[:, column] >= ends.min(), ENERGY], initial=-5.0))
             ranges[f"{knob} change"] = padded(least, max(right, top))
     return ranges
 

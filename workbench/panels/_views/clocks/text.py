@@ -105,7 +105,10 @@ def details(tuning: TuningView) -> list[str]:
     """The choice and the cost of tuning; a sentence each."""
     lines = []
     if tuning.choice is not None:
-        lines.append(choice_text(tuning.choice, tuning))
+        why, chosen = held_text(tuning) if tuning.state in ENDED else "", f"held: {tuning.choice.setting}: "
+        if not why or why.startswith(chosen):
+            lines.append(choice_text(tuning.choice, tuning))
+        lines += [why.replace(chosen, "why: ")] if why else []
         if rejected := rejected_text(tuning.choice, tuning):
             lines.append(rejected)
     count = 0 if tuning.trials is None else sum(kind == "probe" for kind in tuning.trials["kind"])
@@ -134,6 +137,11 @@ def choice_text(choice: Choice, tuning: TuningView) -> str:
     )
     predicted = "" if choice.measured else ", predicted"
     return f"{first}: {choice.setting}: energy {energy}, time {time}{predicted}"
+
+
+def held_text(tuning: TuningView) -> str:
+    """The setting that was held last, and why; empty before any."""
+    return next((text for _, text in reversed(tuning.events) if text.startswith("held: ")), "")
 
 
 def rejected_text(choice: Choice, tuning: TuningView) -> str:
