@@ -175,7 +175,7 @@ def rejected_text(choice: Choice, tuning: TuningView) -> str:
 
 
 def work_since_s(tuning: TuningView) -> float:
-    """When the present work began; trials before say nothing about it."""
+    """When the present work began. Earlier trials measured other work."""
     return max((at_s for at_s, text in tuning.events if text == CHANGED), default=0.0)
 
 
