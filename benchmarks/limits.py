@@ -12,9 +12,6 @@ noise.
         that
                exceeds it is charged as the highest limit
     broken     choices that exceed the slowdown limit
-    rule       the limit of `%gpu advise`: its saving over that of the best limit within the slowdown limit,
-        summed
-               over curves (a limit that exceeds it saves nothing), and the number that exceed it
 
 Constants of the search are chosen on the families of `CHOSEN_ON`, never on measured curves or other families.
 """
@@ -28,8 +25,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-
-from workbench.tuning.advice import suggested_limit_w
 
 from .clocks_grids import EMPTY, Grid, complete, distinct, grids
 from .clocks_search import BOUND, one
@@ -89,38 +84,7 @@ def limits(data: Path, quick: bool) -> dict[str, Any]:
     if "generated" in result:
         left_out = [row for name, row in result["generated"]["by_file"].items() if name not in CHOSEN_ON]
         summary["generated"] = {key: float(np.mean([row[key] for row in left_out])) for key in left_out[0]}
-    rule = {name: rule_of_thumb(mine) for name, mine in (("measured", known), ("generated", made)) if mine}
-    print(f"\nThe limit that `%gpu advise` suggests, {BOUND:.0%} slowdown allowed\n")
-    print(table(("", "curves", "share of the saving", "bound broken"), [
-        (f"{name}: {file}", str(row["curves"]), f"{row['share']:.0%}", f"{row['broken']:.0%}")
-        for name, files in rule.items() for file, row in files.items()
-    ]))
-    first = rule.get("measured") or rule["generated"]
-    summary |= {"guess_share": first["all"]["share"], "guess_broken": first["all"]["broken"]}
-    return {"summary": summary, **result, "guess": rule}
-
-
-def rule_of_thumb(grids: Sequence[Grid]) -> dict[str, dict[str, float]]:
-    """Share of the possible saving and share of broken bounds of the suggested limit, by file and of all."""
-    rows = []
-    for grid in grids:
-        points = grid.points.sort("power_limit_w")
-        limits_w, time_s, energy_j = (
-            points[name].to_numpy() for name in ("power_limit_w", "time_s", "energy_j")
-        )
-        suggested_w = suggested_limit_w(limits_w.tolist(), energy_j[-1] / time_s[-1])
-        at = int(np.flatnonzero(limits_w == suggested_w)[0])
-        kept, saved = time_s <= (1 + BOUND) * time_s[-1] * (1 + 1e-12), 1 - energy_j / energy_j[-1]
-        rows.append((grid.file, float(saved[kept].max()), float(saved[at] * kept[at]), not kept[at]))
-    found = {}
-    for name in ("all", *dict.fromkeys(row[0] for row in rows)):
-        mine = [row for row in rows if name in ("all", row[0])]
-        possible = max(sum(row[1] for row in mine), 0.005)  # below half a percent there is nothing to save
-        found[name] = {
-            "curves": len(mine), "share": sum(row[2] for row in mine) / possible,
-            "broken": sum(row[3] for row in mine) / len(mine),
-        }
-    return found
+    return {"summary": summary, **result}
 
 
 def score(runs: pl.DataFrame) -> dict[str, float]:

@@ -147,13 +147,11 @@ def shrink(path: Path) -> None:
 
 
 def tuned(lab: Lab, page: Page, images: Path) -> None:
-    """A tuner at work on a card with several memory clocks, in both themes and as it is left behind; and
-    on one with a line of settings.
-    """
-    state = "each.workbench?.words?.state"
+    """A tuner at work on clocks, in both themes and as it is left behind; and on power limits."""
+    words = "each.workbench?.words"
     holds = (
-        "() => [...document.querySelectorAll('.workbench-panel')].some((each) => ['hold', "
-        f"'watch'].includes({state}))"
+        f"() => [...document.querySelectorAll('.workbench-panel')].some((each) => {words}?.state === 'hold' "
+        f"&& /[3-9] trials/.test({words}.details.join()))"
     )
     for card, over, workload, count in (
         ("RTX3080TI", "--over clocks", '"librispeech", 64', 400),

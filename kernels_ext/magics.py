@@ -228,7 +228,7 @@ class EnergyMagics(Magics):
         %gpu                          list GPUs with their limits, clocks and settable values
         %gpu simulate A100[,V100]     simulated GPUs instead, for this kernel
         %gpu restore                  restore changed power limits and clocks
-        %gpu advise                   suggest a power limit to try first for the running job
+        %gpu advise                   suggest an SM clock to lock for the running job
         """
         from workbench.errors import WorkbenchError, shortened
         from workbench.measurement import session

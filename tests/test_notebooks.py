@@ -114,7 +114,7 @@ def shows_a_tuned_cell(results: list[str], texts: list[str]) -> None:
     reported = re.search(r"^tuned: .*\nsaved ([\d.]+) ± ([\d.]+) %", text, flags=re.M)
     assert reported is not None
     assert float(reported[1]) == pytest.approx(100 * (1 - energy), abs=1.5 * float(reported[2]) + 0.5)
-    assert "job has changed" in text
+    assert "the work has changed" in text
     assert "not tuned" not in text
 
 

@@ -50,15 +50,4 @@ def test_without_any_measured_curve_generated_cards_are_scored(
     monkeypatch.setattr(limits, "GENERATED", 6)
     summary = limits.limits(tmp_path, True)["summary"]
     assert summary["measured"] is False
-    searched = {"regret_1", "regret_2", "worst", "broken", "probes", "generated"}
-    assert set(summary) >= searched | {"guess_share", "guess_broken"}
-
-
-def test_the_rule_of_thumb_is_scored_by_its_saving_and_by_broken_bounds() -> None:
-    made = limits.generated(("plain", "flat"), 3)
-    found = limits.rule_of_thumb(made)
-    assert set(found) == {"all", "plain", "flat"}
-    assert found["all"]["curves"] == len(made)
-    for row in found.values():
-        assert 0 <= row["broken"] <= 1
-        assert row["share"] <= 1
+    assert set(summary) >= {"regret_1", "regret_2", "worst", "broken", "probes", "generated"}

@@ -182,10 +182,38 @@ def test_it_shows_the_state_the_choice_the_cost_and_the_saving() -> None:
     lines = workbench.panels.clocks(Tuner(tuning(saved=saved, **found))).summary().splitlines()
     parts = [
         ("train", "A card (simulated)"), ("5.23 ± 0.41 kJ", "11.2 ± 0.9 %", "3.1 % slower"), ("1200 MHz",),
-        ("1200 MHz", "9000 MHz", "energy −15.0 ± 1.7 %", "time +4.0 ± 1.0 %"), ("34 s", "1.25 kJ", "2 "),
+        ("1200 MHz", "9000 MHz", "energy −15.0 ± 1.7 %", "time +4.0 ± 1.0 %"),
+        ("least energy in a trial: SM 1000 MHz", "(−20.0 %)", "slower, and 5 % are allowed"), ("34 s", "1.25 kJ", "2 "),
         ("412.3 ± 3.1 ms", "power"), ("5 % slower",),
     ]
     assert all(part in line for line, row in zip(lines, parts, strict=True) for part in row)
+
+
+def test_a_held_setting_is_explained_first() -> None:
+    why = "SM 1200 MHz: 4.0 ± 1.0 % slower measured; SM 1000 MHz would save 5 % more but may be 7 % slower"
+    assert describe(tuning(state="hold", text=why)).headline == f"Holding {why}"
+    assert describe(tuning(state="hold", text="paused at SM 1200 MHz", paused=True)).headline.startswith("Paused")
+
+
+@pytest.mark.parametrize(("time", "energy", "changes", "why"), [
+    (1.06, 0.8, {}, "it is 6.0 ± 2.1 % slower, and 5 % are allowed"),
+    (1.04, 0.8, {}, "it may be 6.0 % slower, and 5 % are allowed"),
+    (1.04, 0.9, {}, "no less energy"),
+    (1.02, 0.8, {"objective": "edp"}, "by the objective"),
+    (1.02, 0.8, {}, "slow trials have used a part of the 5 %"),
+    (1.02, 0.8, {"events": ((9.0, "the work has changed"),)}, None),
+])
+def test_the_trial_of_least_energy_is_the_choice_or_has_a_reason(
+    time: float, energy: float, changes: dict[str, Any], why: str | None
+) -> None:
+    tried = Setting(sm_clock_mhz=1000, mem_clock_mhz=9000)
+    known = believe([HIGHEST, tried], [(1.0, 1.0), (time, energy)])
+    lines = describe(tuning([probe(tried, 1.03, 0.79)], belief=known, **changes)).details
+    named = [line for line in lines if line.startswith("least energy in a trial: SM 1000 MHz")]
+    assert bool(named) == (why is not None)
+    assert why is None or why in named[0]
+    chosen = replace(CHOICE, setting=tried)
+    assert "least energy" not in "".join(describe(tuning([probe(tried, 1.03, 0.79)], choice=chosen)).details)
 
 
 def test_a_tuning_cost_not_yet_saved_is_shown_as_spent() -> None:

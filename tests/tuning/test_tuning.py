@@ -33,7 +33,6 @@ from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 from workbench.tuning import accounts
 from workbench.tuning.accounts import SavingsAccounts, SavingsLedger, Stretch
-from workbench.tuning.advice import advice
 from workbench.tuning.change_detection import ModelWatch
 from workbench.tuning.driver import TunerThread
 from workbench.tuning.options import check_slowdown, objective_text
@@ -1183,26 +1182,6 @@ def test_the_best_setting_of_another_job_is_not_held(lab: Callable[..., Lab]) ->
     here.train(tuner, 60)
     assert tuner.state in ("baseline", "search", "hold", "watch")
     tuner.end()
-
-
-def test_a_power_limit_is_suggested_for_a_running_job_at_the_default_limit_only(lab: Callable[..., Lab]) -> None:
-    here = lab("V100")
-    meter = sessions.current().meter
-    assert re.match("GPU 0: .* idle", "".join(advice(meter)))
-    said: list[str] = []
-
-    def ask(iteration: int) -> None:
-        if iteration == 30:
-            said.extend(advice(meter))
-            sessions.current().set_power_limit(here.device.uuid, 150.0)
-            said.extend(advice(meter))
-
-    here.train(None, 40, each=ask)
-    found = re.search(r"draws (\d+) W .* Try (\d+) W first", said[0])
-    assert found is not None
-    assert abs(float(found[2]) - 0.875 * (float(found[1]) * 250.0) ** 0.5) < 2.5
-    assert "150 W" in said[1]
-    assert "no suggestion" in said[1]
 
 
 @pytest.mark.parametrize("source", ["a tuned run", "a sweep"])

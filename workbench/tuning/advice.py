@@ -1,64 +1,92 @@
-"""A power limit to try first, by a rule of thumb, for the job that runs now."""
+"""An SM clock to lock first for the job that runs now, from two seconds of its clocks under load."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from ..device.protocol import Device
 from ..errors import WorkbenchError
 from ..measurement.meter import Meter
-from ..search.space import space_from
+from ..records import CLOCKS_SET
+from ..search.clocks.descent import time_bounds
+from ..search.clocks.effects import Array, ladders
+from ..search.space import SettingSpace, space_from
 from .change_detection import busy_gpus
 
-WINDOW_S = 10.0  # the draw is averaged over at most this long
-AT_DEFAULT = 0.99  # of the default limit; below it, a lower limit is already set
+WINDOW_S = 2.0  # of clocks under load
+AT_DEFAULT = 0.99  # of the default power limit; below it, a lower limit is already set
+MAX_SLOWDOWN = 0.05
+# From `python -m benchmarks.clock_bounds`: measured curves of five cards, down to 80 % of the highest clock;
+# curves on which time grew by over 0.5 % more than the ratio of the clocks; and the largest such excess.
+CURVES, EXCEEDED, WORST = 206, 9, 0.063
 
 
-def suggested_limit_w(limits_w: Collection[float], draw_w: float) -> float:
-    """The power limit nearest to 0.875 times the geometric mean of the job's draw and the highest limit.
-
-    A model trained on three cards saved less than this rule on every card left out of its training. The
-    suggested limit can be too slow: docs/validation/limits.md shows how often.
+def lowest_clock(
+    space: SettingSpace, clocks_mhz: Array, busy: Array, max_slowdown: float = MAX_SLOWDOWN
+) -> tuple[int, float] | None:
+    """The lowest SM clock that keeps the slowdown limit by the clocks under load, and its largest time ratio.
 
     Args:
-        limits_w: Power limits that can be set.
-        draw_w: Mean power of the job at the highest of them.
+        space: Settings of the GPU.
+        clocks_mhz: SM clocks at the default setting; NaN: unknown.
+        busy: Utilisation (0..1) of each sample.
+        max_slowdown: Allowed share of additional time.
+
+    Returns:
+        None if no clock below the one under load is within the limit, or if no clock is known.
     """
-    wanted_w = 0.875 * math.sqrt(draw_w * max(limits_w))
-    return min(limits_w, key=lambda limit_w: abs(limit_w - wanted_w))
+    known = clocks_mhz[np.isfinite(clocks_mhz) & (busy > 0.05)]
+    if not len(known):
+        return None
+    top_mhz = float(known.max())
+    bounds = time_bounds(ladders(space, top_mhz, math.inf), clocks_mhz, busy)
+    found = [
+        (setting.sm_clock_mhz, float(bound)) for setting, bound in zip(space.settings, bounds, strict=True)
+        if setting.sm_clock_mhz is not None and setting.sm_clock_mhz < top_mhz and bound <= 1.0 + max_slowdown
+    ]
+    return min(found, default=None)
 
 
-def advice(meter: Meter) -> Iterator[str]:
-    """One sentence per GPU: which power limit to try first for the job that runs now.
+def advice(meter: Meter, max_slowdown: float = MAX_SLOWDOWN) -> Iterator[str]:
+    """One sentence per GPU: which SM clock to lock for the job that runs now.
 
     Args:
         meter: The meter of the GPUs; its recorder must be running.
+        max_slowdown: Allowed share of additional time.
     """
     for number, device in enumerate(meter.devices):
         try:
-            yield f"GPU {number}: {_advice_for(device, meter)}"
+            yield f"GPU {number}: {_advice_for(device, meter, max_slowdown)}"
         except WorkbenchError as error:
             yield f"GPU {number}: no suggestion: {error}"
 
 
-def _advice_for(device: Device, meter: Meter) -> str:
-    recorder, limits, limit_w = meter.recorder, device.limits, device.setting().power_limit_w
-    if limits.min_power_limit_w is None or limits.default_power_limit_w is None or limit_w is None:
-        return "no suggestion: its power limit cannot be set"
-    if limit_w < AT_DEFAULT * limits.default_power_limit_w:
-        return (f"no suggestion: the power limit is {limit_w:g} W, and the rule needs the draw at the "
-                f"default of {limits.default_power_limit_w:g} W. `%gpu restore` restores the default")
+def _advice_for(device: Device, meter: Meter, max_slowdown: float) -> str:
+    recorder, limits, now = meter.recorder, device.limits, device.setting()
+    if not device.can("lock_sm_clock") or not limits.sm_clocks_mhz:
+        return "no suggestion: its SM clock cannot be locked"
     now_s = meter.clock()
     if recorder is None or not busy_gpus(recorder, [device], now_s):
         return "no suggestion: the GPU is idle; ask again while the job runs"
-    draw_w = float(np.nanmean(recorder.rows(device.uuid, now_s - WINDOW_S, now_s)["power_w"]))
-    space = space_from(limits, "power")
-    limits_w = [each.power_limit_w for each in space.settings if each.power_limit_w is not None]
-    suggested_w = suggested_limit_w(limits_w, draw_w)
-    if suggested_w >= max(limits_w):
-        return f"the job draws {draw_w:.0f} W; no lower limit is worth trying first"
-    return (f"the job draws {draw_w:.0f} W of {limit_w:g} W. Try {suggested_w:g} W first. This is a rule of "
-            "thumb; `%%energy --tune` measures what a limit saves and how much it slows the job down")
+    rows = recorder.rows(device.uuid, now_s - WINDOW_S, now_s)
+    default_w = limits.default_power_limit_w
+    limited = default_w is not None and (now.power_limit_w or math.inf) < AT_DEFAULT * default_w
+    if limited or now.sm_clock_mhz is not None or (rows["throttle"].astype(int) & CLOCKS_SET).any():
+        lowered = f"power limit is {now.power_limit_w:g} W" if limited else "SM clock is locked"
+        return (f"no suggestion: the {lowered}, and the rule needs the clocks at the default setting. "
+                "`%gpu restore` restores the default")
+    busy = np.nan_to_num(rows["utilisation"], nan=1.0)
+    under = rows["sm_clock_mhz"][np.isfinite(rows["sm_clock_mhz"]) & (busy > 0.05)]
+    if not len(under):
+        return "no suggestion: the driver reports no SM clock under load"
+    space = space_from(limits, "clocks", can_lock_memory=False)
+    found = lowest_clock(space, rows["sm_clock_mhz"], busy, max_slowdown)
+    load = f"{under.mean():.0f} MHz under load"
+    if found is None:
+        return f"no suggestion: every SM clock below {load} may be over {100 * max_slowdown:g} % slower"
+    clock_mhz, most = found
+    return (f"lock SM {clock_mhz} MHz: about {100 * (most - 1):.1f} % slower at most by its clocks ({load}); "
+            f"of {CURVES} measured curves {EXCEEDED} exceeded such a bound, by up to {100 * WORST:.1f} %")

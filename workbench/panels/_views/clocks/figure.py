@@ -141,6 +141,7 @@ def _mark(frame: Frame, mark: SettingMark, x: float | None, y: float | None, *, 
 def _line_of(picture: Picture, view: Drawing, knob: str) -> None:
     rows, (column, unit) = line(view.table, knob), ((LIMIT, "W") if knob == "limit" else (SM, "MHz"))
     frame = picture.frame(ROW, view.ranges[knob], view.ranges[f"{knob} change"], side="right")
+    rows = rows[[frame.holds(x) for x in rows[:, column].tolist()]]
     if view.bound is not None:
         spans = allowed(rows[:, column], rows[:, ALLOWED])
         frame.boxes(((x0, x1, None) for x0, x1 in spans), SAVED, opacity=0.09)

@@ -18,7 +18,7 @@ from ....search.tradeoff import Z95
 from ....tuning.results import TuningView
 from ..._core.svg import Span, padded
 from .surface import ALLOWED, ENERGY, LIMIT, SM, TIME, Table, knobs_of, line, surface
-from .text import ENDED
+from .text import ENDED, work_since_s
 
 if TYPE_CHECKING:
     import polars as pl
@@ -81,7 +81,7 @@ def knob_of(setting: Setting, knob: str) -> float | None:
 
 def drawing(tuning: TuningView) -> Drawing:
     """The drawing of a tuner."""
-    table, probes = surface(tuning.belief), probes_of(tuning.trials)
+    table, probes = surface(tuning.belief), probes_of(tuning.trials, work_since_s(tuning))
     bound = None if tuning.max_slowdown is None else 100 * tuning.max_slowdown
     default = SettingMark("default", tuning.reference, 0.0, 0.0)
     chosen, choice = tuning.choice, None
@@ -96,12 +96,14 @@ def drawing(tuning: TuningView) -> Drawing:
     return Drawing(bound, tuple(knobs), table, probes, default, current, choice, ranges)
 
 
-def probes_of(probes: pl.DataFrame | None) -> tuple[DrawnProbe, ...]:
-    """The trials in their order."""
+def probes_of(probes: pl.DataFrame | None, from_s: float = 0.0) -> tuple[DrawnProbe, ...]:
+    """The trials since a time, in their order; numbers count from the first of all."""
     found, number = list[DrawnProbe](), 0
     for row in [] if probes is None else probes.to_dicts():
         counts = row["kind"] == "probe"
         number += counts
+        if (row["at_s"] or 0.0) < from_s:
+            continue
         setting = Setting(row["power_limit_w"], row["sm_clock_mhz"], row["mem_clock_mhz"])
         time, energy = _change(row, "time"), _change(row, "energy")
         n, whole = number if counts else None, row["outcome"] == "kept"
@@ -156,12 +158,12 @@ def _ranges(
     for knob in knobs:
         column, rows = (LIMIT, line(table, "limit")) if knob == "limit" else (SM, line(table, "sm"))
         tried = [at for at in (knob_of(probe.setting, knob) for probe in probes) if at is not None]
-        # Untried settings that cost more energy and more time than the default are left out.
-        worth = rows[(rows[:, ALLOWED] > 0) | (rows[:, ENERGY] < 0), column]
+        # Untried settings are left out if they cost more energy than the default or are beyond the left plot.
+        worth = rows[(rows[:, ALLOWED] > 0) | ((rows[:, ENERGY] < 0) & (rows[:, TIME] <= right)), column]
         ends = np.concatenate([worth if len(worth) else rows[:, column], tried])
         ranges[knob] = padded(float(ends.min()), float(rows[:, column].max()))
         if knob != "clocks":
-            least = float(np.nanmin(rows[:, ENERGY], initial=-5.0))
+            least = float(np.nanmin(rows[rows[:, column] >= ends.min(), ENERGY], initial=-5.0))
             ranges[f"{knob} change"] = padded(least, max(right, top))
     return ranges
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from ....logbook.quantities import format_change, format_seconds
 from ....logbook.report import format_duration, format_energy
+from ....records import Setting
 from ....search.tradeoff import Z95
 from ....tuning.results import OBJECTIVES, TuningView
 
@@ -20,6 +24,8 @@ STEP_OF = {
 }
 ENDED = ("done", "refused")
 MOST_EVENTS = 4
+CHANGED = "the work has changed"  # an event
+SAME = 0.001  # of the energy
 # Source of the period.
 FOUND = {"marks": " (from step())", "power": " (from the power trace)", "counter": " (from your counter)"}
 
@@ -80,6 +86,8 @@ def commands(tuning: TuningView) -> dict[str, bool]:
 def headline(tuning: TuningView) -> str:
     """The present action and the next one; the reason if tuning was refused."""
     lines = f"not tuned: {tuning.refused}" if tuning.refused else tuning.text
+    if tuning.state == "hold" and not tuning.paused and tuning.choice is not None:
+        lines = f"holding {lines}"
     if tuning.paused and tuning.state not in ENDED and not lines.lower().startswith("paused"):
         lines = f"paused: {lines}"
     return lines[:1].upper() + lines[1:]
@@ -97,7 +105,12 @@ def details(tuning: TuningView) -> list[str]:
     """The choice and the cost of tuning; a sentence each."""
     lines = []
     if tuning.choice is not None:
-        lines.append(choice_text(tuning.choice, tuning))
+        why, chosen = held_text(tuning) if tuning.state in ENDED else "", f"held: {tuning.choice.setting}: "
+        if not why or why.startswith(chosen):
+            lines.append(choice_text(tuning.choice, tuning))
+        lines += [why.replace(chosen, "why: ")] if why else []
+        if rejected := rejected_text(tuning.choice, tuning):
+            lines.append(rejected)
     count = 0 if tuning.trials is None else sum(kind == "probe" for kind in tuning.trials["kind"])
     if tuning.spent_s:
         probes = f", {count} trial{'s' * (count != 1)}" if count else ""
@@ -124,6 +137,46 @@ def choice_text(choice: Choice, tuning: TuningView) -> str:
     )
     predicted = "" if choice.measured else ", predicted"
     return f"{first}: {choice.setting}: energy {energy}, time {time}{predicted}"
+
+
+def held_text(tuning: TuningView) -> str:
+    """The setting that was held last, and why; empty before any."""
+    return next((text for _, text in reversed(tuning.events) if text.startswith("held: ")), "")
+
+
+def rejected_text(choice: Choice, tuning: TuningView) -> str:
+    """Why the trial with the least measured energy is not the choice; empty if it is, or before any trial."""
+    measured = pl.col("energy_ratio").is_finite() & (pl.col("kind") == "probe")
+    trials = tuning.trials.filter(measured & (pl.col("at_s") >= work_since_s(tuning))).sort("energy_ratio")
+    if tuning.belief is None or trials.is_empty():
+        return ""
+    knobs = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
+    setting = Setting(*trials.select(knobs).row(0))
+    if setting == choice.setting:
+        return ""
+    least = format_change(trials["energy_ratio"][0] - 1, None)
+    known = tuning.belief.filter(*(pl.col(knob).eq_missing(getattr(setting, knob)) for knob in knobs))
+    if known.is_empty():
+        return ""
+    now = known.row(0, named=True)
+    slower, error = 100 * (now["time_ratio"] - 1), 100 * Z95 * now["time_ratio"] * now["time_sd"]
+    limit = math.inf if tuning.max_slowdown is None else 100 * tuning.max_slowdown
+    if slower > limit:
+        why = f"it is {slower:.1f} ± {error:.1f} % slower, and {limit:g} % are allowed"
+    elif now["energy_ratio"] >= choice.energy_ratio - SAME:
+        why = "all measurements together give it no less energy"
+    elif slower + error > limit:
+        why = f"it may be {slower + error:.1f} % slower, and {limit:g} % are allowed"
+    elif tuning.objective != "energy":
+        why = "it is more expensive by the objective"
+    else:
+        why = f"it may be {slower + error:.1f} % slower, and slow trials have used a part of the {limit:g} %"
+    return f"least energy in a trial: {setting} ({least}), not chosen: {why}"
+
+
+def work_since_s(tuning: TuningView) -> float:
+    """When the present work began. Earlier trials measured other work."""
+    return max((at_s for at_s, text in tuning.events if text == CHANGED), default=0.0)
 
 
 def saved_text(tuning: TuningView) -> str:
