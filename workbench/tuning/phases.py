@@ -12,21 +12,31 @@ are idle. `Finished` is the last.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, UsageError
 from ..experiments.iteration_sources import Marked, MarkedIterations
+from ..experiments.probe import READ_S
 from ..measurement.meter import Meter
 from ..records import Setting
 from ..search.clocks.descent import BLOCK_COUNT, BLOCK_S, HOLD_SHARE, Plan
 from .blocks import BlockMeter
-from .change_detection import IDLE_S, busy_gpus
+from .change_detection import IDLE_S, busy_gpus, mean_power_w
 from .detect_iterations import IterationDetector
 from .gpus import TunedGpus
+from .models import Forecast
 from .options import TuningRequest
 from .record import TuningRecord
 from .tuned_job import TRIES, TunedJob, Workplace
 
+if TYPE_CHECKING:
+    from ..search.surrogates.predictor import Prediction
+
 LOOK_S = 2.0  # of clocks under load at the default setting
+CHECK_S = 5.0  # between two looks at limits that another program may have set
+LONGEST_BLOCK_S = 600.0  # at most: samples of a block are kept until it ends
+UNSURE_S = 15.0  # of a block without iterations, after an odd one: a checkpoint takes seconds
 STATES = {"default": "baseline", "trial": "search", "held": "hold", "clocks": "hold"}
 
 
@@ -118,6 +128,11 @@ class Looking(TunerPhase):
         self._settled_s: float | None = None
         work.log.ledger.pause()
         work.log.text = "reading the clocks under load"
+        self._forecast: Forecast | None = None
+        if work.request.search == "gpoeo":
+            self._forecast = Forecast(work.gpus.devices[0], work.gpus.recorder, work.request.model)
+            for text in self._forecast.notes:
+                work.log.remark(text)
 
     def step(self, now_s: float) -> TunerPhase:
         gpus = self.work.gpus
@@ -128,9 +143,23 @@ class Looking(TunerPhase):
             self._settled_s = max(settled_s, self._from_s)
         if now_s - self._settled_s < LOOK_S:
             return self
-        job = TunedJob(self.work, self._settled_s, now_s)
+        job = TunedJob(self.work, self._settled_s, now_s, self._prediction(now_s))
         self.work.log.open(job, self._settled_s)
         return Measuring(job, now_s)
+
+    def _prediction(self, now_s: float) -> Prediction | None:
+        """What a model of this GPU predicts, for a method that uses one."""
+        gpus, log = self.work.gpus, self.work.log
+        power_w = mean_power_w(gpus.recorder.rows(gpus.devices[0].uuid, now_s - LOOK_S, now_s))
+        if self._forecast is None or power_w is None:
+            return None
+        prior, why = self._forecast.prediction(gpus.space, power_w)
+        if why:
+            log.remark(why)
+        if prior is not None:
+            log.model = str(prior.source)
+            log.note(f"predicted by {prior.source}")
+        return prior
 
     def resume(self, now_s: float, *, crowded: bool) -> TunerPhase:
         return Looking(self.work, now_s)
@@ -146,7 +175,9 @@ class Measuring(TunerPhase):
         self.job, self.work = job, job.work
         self.state = "detect"
         self._meter: BlockMeter | None = None
-        self._cut_s = now_s
+        self._before = job.row  # of the block before this one
+        self._read_default = True
+        self._check_s = now_s
         gpus, marked = job.gpus, job.work.marked
         self._finder: IterationDetector | None = None
         if job.source is None:
@@ -159,6 +190,12 @@ class Measuring(TunerPhase):
     def step(self, now_s: float) -> TunerPhase:
         job, log = self.job, self.job.log
         log.ledger.count(job.gpus.meter, now_s)
+        if now_s >= self._check_s + CHECK_S:
+            self._check_s = now_s
+            job.gpus.check()
+        if self._read_default and now_s >= job.default_s[1] + READ_S:
+            self._read_default = False
+            job.read_default()
         if self._finder is not None and self._look(now_s):
             return self
         if self._meter is None:
@@ -181,7 +218,7 @@ class Measuring(TunerPhase):
         found = finder.observe(now_s, trace=trusts)
         if finder.given_up and not job.distrusted:
             job.log.remark(finder.given_up)
-            job.distrusted = True
+            job.by_clocks()
         if found is None:
             return False
         self._end_block(now_s)
@@ -204,7 +241,8 @@ class Measuring(TunerPhase):
                 raise
             except DeviceError as error:
                 job.failures += 1
-                if job.failures >= 2 * TRIES and not job.method.measured:
+                reference = job.method.rungs.reference
+                if job.failures >= 2 * TRIES and all(each.row == reference for each in job.method.blocks):
                     raise NotPermitted(f"no setting takes effect: {error}") from error
                 job.method.bar(plan.row, str(error))
                 log.note(f"{gpus.name(setting)} cannot be set: {error}")
@@ -218,7 +256,11 @@ class Measuring(TunerPhase):
         job, request, method = self.job, self.job.work.request, self.job.method
         at_s = now_s - job.begun_s
         plan = method.next(at_s)
-        seconds = max(BLOCK_S, HOLD_SHARE * at_s)
+        seconds = min(max(BLOCK_S, HOLD_SHARE * at_s), LONGEST_BLOCK_S)
+        if plan.seconds > LONGEST_BLOCK_S:
+            plan = replace(plan, seconds=LONGEST_BLOCK_S)
+        if plan.kind == "clocks" and method.doubtful:
+            plan = replace(plan, seconds=UNSURE_S)
         if request.paused or job.pinned is not None:
             row = job.pinned if job.pinned is not None else method.best_measured()
             return Plan(row, seconds, BLOCK_COUNT, "held", "paused" if request.paused else "chosen by hand")
@@ -246,6 +288,11 @@ class Measuring(TunerPhase):
         job, log, request = self.job, self.job.log, self.job.work.request
         self._end_block(now_s)
         job.gpus.check()
+        self._check_s = now_s
+        if meter.other_unit is not None and job.work.counts_work:
+            # Once: a job that reports its work now and then is counted in iterations.
+            job.work.counts_work = bool(meter.other_unit.name)
+            return self._again(now_s, meter.failed)
         if meter.block is None:
             log.probed(job, meter, now_s)
             job.failed(meter.failed)

@@ -90,7 +90,8 @@ class TuningRecord:
             self.note(f"held: {self.reason}")
             self.held, self.held_since_s = setting, now_s - self.begun_s
         if self.settled_s is None:
-            self.settled_s, self.settled_iterations = self.held_since_s, round(self.iterations)
+            self.settled_s = self.held_since_s
+            self.settled_iterations = round(self.iterations) if self.found is not None else None
 
     def probed(self, job: TunedJob, meter: BlockMeter, now_s: float) -> None:
         """A block is over; a trial, or one at the default setting, goes into the table."""

@@ -5,20 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..errors import UsageError
 from ..experiments.evidence import known_runs
-from ..experiments.iteration_sources import Guess, Marked, MarkedIterations, Trace, busy_and_clock
+from ..experiments.iteration_sources import (
+    Guess,
+    Marked,
+    MarkedIterations,
+    MarkSource,
+    Trace,
+    busy_and_clock,
+)
+from ..experiments.probe import energy
 from ..records import Setting
 from ..search.clocks.descent import Descent, Plan, time_bounds
 from ..search.clocks.effects import Block, ladders
-from ..search.earlier import EarlierCurve, best_row, first_known
+from ..search.earlier import Cost, EarlierCurve, best_row, first_known
 from ..search.objective import Objective, resolve_objective
 from ..search.space import SettingSpace
 from .balance import Balance
-from .blocks import BlockMeter, Usual
+from .blocks import ITERATIONS, BlockMeter, Usual, power_error, work_unit
 from .change_detection import ForeignProcessMonitor, IdleMonitor
 from .detect_iterations import DetectedIterations
 from .gpus import TunedGpus
@@ -39,6 +48,7 @@ class Workplace:
     Attributes:
         company: Other processes on the GPUs.
         earlier_s: Seconds that works before the present one have lost, and would have needed by default.
+        counts_work: Whether iterations are weighted by the work that the job reports for them.
     """
 
     request: TuningRequest
@@ -46,6 +56,7 @@ class Workplace:
     marked: MarkedIterations
     gpus: TunedGpus
     earlier_s: tuple[float, float] = (0.0, 0.0)
+    counts_work: bool = True
 
     def __post_init__(self) -> None:
         uuids = [device.uuid for device in self.gpus.devices]
@@ -71,23 +82,28 @@ class TunedJob:
     Args:
         work: The GPUs.
         from_s, to_s: The default setting was active and the GPUs worked.
+        prior: A prediction by a model of this GPU, for a method that uses one.
 
     Attributes:
         method: Decides.
         source: What counts iterations; None: the clocks alone keep the limit.
+        unit: What blocks count.
         pinned: A row that a person has chosen.
         distrusted: Whether the power trace has shown no trustworthy period.
     """
 
-    def __init__(self, work: Workplace, from_s: float, to_s: float) -> None:
+    def __init__(self, work: Workplace, from_s: float, to_s: float, prior: Any = None) -> None:
         self.work, self.log, self.gpus = work, work.log, work.gpus
         self.source: Marked | Trace | None = None
+        self.unit = ITERATIONS
         self.pinned: int | None = None
         self.distrusted, self.failures = False, 0
         self.usual = Usual()
         self.balance = Balance(work.gpus, self.ends_s, self.log.note)
         self._period_s: dict[int, float] = {}  # of a trace, by row, as measured last
         self.begun_s = work.log.begun_s
+        self.default_s = from_s, to_s  # at the default setting, before iterations were known
+        self._default: Block | None = None
         request, space, recorder = work.request, work.gpus.space, work.gpus.recorder
         rows = [recorder.rows(device.uuid, from_s, to_s) for device in work.gpus.devices]
         bounds, tops, meets, busy, clock = [], [], [], [], []
@@ -109,7 +125,7 @@ class TunedJob:
         most = np.max([time_bounds(rungs, *each) for each in bounds], axis=0)
         self.method: Descent = make_method(
             request.search, rungs, most, work.objective, request.max_slowdown, space=space,
-            busy=max(busy), clock_mhz=clock[int(np.argmax(busy))], earlier_s=work.earlier_s,
+            prior=prior, busy=max(busy), clock_mhz=clock[int(np.argmax(busy))], earlier_s=work.earlier_s,
             recheck=request.recheck,
         )
         self.method.now_s = to_s - self.begun_s
@@ -129,6 +145,18 @@ class TunedJob:
     def name(self, row: int) -> str:
         return self.gpus.name(self.setting(row))
 
+    def costs(self, method: Descent) -> tuple[Cost, dict[Setting, Cost]] | None:
+        """Time (s) and energy (J) of an iteration at the default setting, and at each that was measured."""
+        rows = {each.row for each in method.blocks if each.count}
+        if not method.counted or not rows:
+            return None
+        unit_s, unit_j = method.default
+        known = {row: method.about(row) for row in rows}
+        return (unit_s, unit_j), {
+            self.setting(row): (unit_s * each.time_ratio, unit_j * each.energy_ratio)
+            for row, each in known.items()
+        }
+
     # iterations
 
     def count_by(self, found: DetectedIterations) -> None:
@@ -136,23 +164,39 @@ class TunedJob:
         self.source = found.source if isinstance(found.source, Marked | Trace) else None
         self.log.found = found
         self.log.note(found.text)
-        self.usual, self.failures = Usual(), 0
+        self.usual, self.failures, self.unit = Usual(), 0, ITERATIONS
+        if self.work.counts_work and isinstance(found.source, MarkSource):
+            self.unit = work_unit(found.source, found.from_s, math.inf)
+            if self.unit.name:
+                self.log.note(f"counted in {self.unit.name}: {self.unit.amount:.4g} per iteration")
         self._period_s = {self.row: found.iteration_s} if isinstance(found.source, Trace) else {}
         self.method.count(True)
-        request, here = self.work.request, self.method.rungs.reference
-        if request.warm_start:
-            same = known_runs(request.label, self.gpus.devices[0])
-            self.method.first, known = first_row(same, self.gpus.space, self.method)
-            self.method.first = -1 if self.method.first == here else self.method.first
-            if known:
-                self.log.note(known)
-
     def distrust(self, why: str) -> None:
         """Count no iterations of the power trace any more; the clocks keep the limit."""
         self.log.note(f"the period of the power readings cannot be trusted: {why}; the clocks alone keep the "
                       "limit")
-        self.source, self.distrusted, self.log.found = None, True, None
+        self.source, self.log.found = None, None
+        self.by_clocks()
+
+    def by_clocks(self) -> None:
+        """The clocks alone keep the limit from now on; the power at the default setting is known."""
+        self.distrusted = True
+        if self._default is not None and not self.method.measured:
+            self.method.blocks.insert(0, self._default)
         self.method.count(False)
+
+    def read_default(self) -> None:
+        """Read the energy of the first look at the default setting."""
+        from_s, to_s = self.default_s
+        used = energy(self.gpus.meter, from_s, to_s)
+        if used is not None:
+            error_j = math.hypot(
+                used.uncertainty_j / 1.96, used.energy_j * power_error(self.gpus, from_s, to_s)
+            )
+            self._default = Block(
+                self.method.rungs.reference, 0.0, to_s - from_s, used.energy_j, error_j, 0.0, 0.0,
+                0.5 * (from_s + to_s) - self.begun_s,
+            )
 
     def ends_s(self, from_s: float, to_s: float) -> np.ndarray:
         """Ends of iterations between two times; none where the job does not report them."""
@@ -180,6 +224,7 @@ class TunedJob:
         return BlockMeter(
             self.gpus, self.source, plan, self.usual, asked_s=now_s, unit_s=self.method.unit_s,
             guess=self._guess(plan.row) if traced else None, origin_s=self.begun_s,
+            unit=self.unit,
         )
 
     def tell(self, block: Block) -> bool:
@@ -196,7 +241,24 @@ class TunedJob:
                     return False
             self._period_s[block.row] = unit_s
         self.failures = 0
-        return self.method.tell(block)
+        first = block.row == here and block.count > 0 and not self.method.measured
+        changed = self.method.tell(block)
+        if first and self.work.request.warm_start:
+            self._recall((block.time_s / block.count, block.energy_j / block.count))
+        return changed
+
+    def _recall(self, baseline: Cost) -> None:
+        """Try first what was best in an earlier run of this job.
+
+        Args:
+            baseline: Time (s) and energy (J) of an iteration at the default setting.
+        """
+        method = self.method
+        same = known_runs(self.work.request.label, self.gpus.devices[0], baseline=baseline)
+        row, known = first_row(same, self.gpus.space, method)
+        method.first = -1 if row == method.rungs.reference else row
+        if known:
+            self.log.note(known)
 
     def failed(self, why: str) -> None:
         """A block has shown nothing.
