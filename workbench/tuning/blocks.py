@@ -73,6 +73,7 @@ class BlockMeter:
 
     Attributes:
         other_unit: A unit that the job reports now, other than `unit`; then there is no block.
+        unseen: Why no iteration was counted; the block then has its power alone.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class BlockMeter:
         self.plan, self.failed, self.asked_s = plan, "", asked_s
         self.unit = unit
         self.other_unit: WorkUnit | None = None
+        self.unseen = ""
         self._gpus, self._source, self._usual = gpus, source, usual
         self._unit_s, self._guess, self._origin_s = unit_s, guess, origin_s
         self.begin_s: float | None = None  # since when the setting is active
@@ -138,7 +140,8 @@ class BlockMeter:
             return
         runs = source.runs(self.begin_s, now_s, self._guess)
         if not runs:
-            self.failed = f"no iteration is seen in {now_s - self.begin_s:.0f} s"
+            self.unseen = f"no iteration is seen in {now_s - self.begin_s:.0f} s"
+            self._span = self.begin_s, now_s
             return
         run = max(runs, key=lambda each: each.iterations)
         error = math.hypot(run.sd_s / run.iteration_s, run.common_sd)

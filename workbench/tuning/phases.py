@@ -15,6 +15,8 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, UsageError
 from ..experiments.iteration_sources import Marked, MarkedIterations
 from ..experiments.probe import READ_S
@@ -255,12 +257,15 @@ class Measuring(TunerPhase):
     def _plan(self, now_s: float) -> Plan:
         job, request, method = self.job, self.job.work.request, self.job.method
         at_s = now_s - job.begun_s
-        plan = method.next(at_s)
+        with np.errstate(invalid="ignore"):  # costs of settings that cannot be set are infinite
+            plan = method.next(at_s)
         seconds = min(max(BLOCK_S, HOLD_SHARE * at_s), LONGEST_BLOCK_S)
         if plan.seconds > LONGEST_BLOCK_S:
             plan = replace(plan, seconds=LONGEST_BLOCK_S)
         if plan.kind == "clocks" and method.doubtful:
             plan = replace(plan, seconds=UNSURE_S)
+        elif job.failures and plan.kind == "held":
+            plan = replace(plan, seconds=BLOCK_S)
         if request.paused or job.pinned is not None:
             row = job.pinned if job.pinned is not None else method.best_measured()
             return Plan(row, seconds, BLOCK_COUNT, "held", "paused" if request.paused else "chosen by hand")
@@ -299,7 +304,7 @@ class Measuring(TunerPhase):
             if job.failures >= 2 * TRIES and meter.plan.row != job.method.rungs.reference:
                 job.method.bar(meter.plan.row, meter.failed)
         else:
-            changed = job.tell(meter.block)
+            changed = job.tell(meter.block, meter.unseen)
             log.probed(job, meter, now_s)
             if changed:
                 return self._another(now_s)

@@ -227,9 +227,19 @@ class TunedJob:
             unit=self.unit,
         )
 
-    def tell(self, block: Block) -> bool:
-        """A block was measured; returns whether the work has changed."""
+    def tell(self, block: Block, unseen: str = "") -> bool:
+        """A block was measured; returns whether the work has changed.
+
+        Args:
+            block: What was measured.
+            unseen: Why it has no iterations, where some were expected.
+        """
         here = self.method.rungs.reference
+        if unseen:
+            changed = self.method.tell(block)
+            if not self.method.doubtful:  # the power is as usual, so the period was not one
+                self.failed(unseen)
+            return changed
         if isinstance(self.source, Trace) and block.count:
             unit_s, default_s = block.time_s / block.count, self._period_s.get(here)
             if block.row != here and default_s is not None:
