@@ -1,4 +1,4 @@
-"""Measurements of an earlier run in a tuned job: its best setting is tried first, once."""
+"""Measurements of an earlier run in a search: its best setting is tried first, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where iterations come from: marks of the training, a user's counter, the power trace, or else a rate.
+"""Where iterations come from: marks of the training, a user's counter, or the power trace.
 
 All answer one question: how many whole iterations are in a stretch of time at one setting, and where they
 begin and end.
@@ -24,11 +24,8 @@ Array = np.ndarray
 
 # Tuned constants of the sources; set by hand, `benchmarks.clocks --only online` scores them.
 LONG_RATIO = 3.0  # times the usual length: an evaluation, a checkpoint or a pause, and no iteration
-# relative, of the mean length of marked iterations, of a rate's ratio, of a mean utilisation in percent
-LEAST_SD = 0.003
+LEAST_SD = 0.003  # relative, of the mean length of marked iterations
 VARIATION = 0.02  # relative, of iterations that nobody has timed one by one
-UNIT_S = 0.1  # of work at the default setting: the "iteration" of a job that has none
-MOSTLY_WAITS = 0.6  # utilisation below which the waits tell how much longer the work takes
 # relative, of lengths in a power trace: what a shape that changes with the setting makes of them
 TRACE_COMMON_SD = 0.005
 ALIKE_COSINE = 0.7  # cosine of the harmonics' sizes that one job has at all settings
@@ -112,6 +109,9 @@ class MarkSource(marks.MarkRecorder):
         if len(self.steps) > MOST_MARKS:
             del self.steps[: MOST_MARKS // 2]
             self._dropped += MOST_MARKS // 2
+        for moments, amounts in self.work.values():
+            if len(moments) > MOST_MARKS:
+                del moments[: MOST_MARKS // 2], amounts[: MOST_MARKS // 2]
 
     def last(self, count: int) -> Array:
         """The newest moments."""
@@ -258,58 +258,6 @@ class Trace:
         if first @ now < ALIKE_COSINE * np.linalg.norm(first) * np.linalg.norm(now):
             return []  # another period, of which this is a multiple
         return [Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, TRACE_COMMON_SD)]
-
-
-class Rate:
-    """Work done by a job without iterations, from the GPU's utilisation and clock.
-
-    One iteration is what `unit_s` does at the default setting. The slowdown elsewhere is the lower of two
-    upper bounds. First: the GPU's part stretches at most as the SM clock falls, the rest not at all, `busy0 *
-    clock0 / clock + 1 - busy0` (without a lower memory clock). Second: the waits take at most as long as
-    before, `(1 - busy0) / (1 - busy)`.
-
-    Args:
-        recorder, uuid: Whose readings.
-        busy, clock_mhz, mem_clock_mhz: Mean utilisation and clocks at the default setting; a memory clock of
-            NaN is not reported.
-    """
-
-    name = "rate"
-
-    def __init__(
-        self, recorder: Recorder, uuid: str, busy: float, clock_mhz: float, mem_clock_mhz: float = math.nan
-    ) -> None:
-        self._recorder, self._uuid = recorder, uuid
-        self.busy, self.clock_mhz, self._mem_clock_mhz = busy, clock_mhz, mem_clock_mhz
-
-    @property
-    def sees_memory(self) -> bool:
-        """Whether the rate shows what a lower memory clock costs."""
-        return self.busy < MOSTLY_WAITS and self._mem_clock_mhz > 0
-
-    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
-        rows = self._recorder.rows(self._uuid, from_s, to_s)
-        busy, clock_mhz = busy_and_clock(rows)
-        if not clock_mhz > 0 or to_s - from_s < 5 * UNIT_S:
-            return []
-        ratio, sd = self.busy * self.clock_mhz / clock_mhz + 1.0 - self.busy, LEAST_SD
-        memory = rows["mem_clock_mhz"][np.isfinite(rows["mem_clock_mhz"])]
-        if self._mem_clock_mhz > 0 and len(memory) and float(memory.mean()) < 0.98 * self._mem_clock_mhz:
-            ratio = math.inf
-        if self.busy < MOSTLY_WAITS:
-            # A utilisation in whole percent does not report waits shorter than its error.
-            waits, waits0 = max(1.0 - busy, LEAST_SD), 1.0 - self.busy
-            waits_sd = LEAST_SD * math.hypot(1.0 / waits0, 1.0 / waits)
-            by_waits = waits0 / waits * (1.0 + waits_sd)
-            if by_waits < ratio:
-                ratio, sd = max(by_waits, 1.0), math.hypot(LEAST_SD, waits_sd)
-        if not math.isfinite(ratio):
-            return []
-        each_s = UNIT_S * ratio
-        whole = int((to_s - from_s) / each_s)
-        # An upper bound was taken; the least is that nothing became slower.
-        run = Count(whole, to_s - whole * each_s, to_s, sd * each_s, max(ratio - 1.0, 0.0) / 1.96)
-        return [run] if whole else []
 
 
 def busy_and_clock(rows: Array) -> tuple[float, float]:

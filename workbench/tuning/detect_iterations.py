@@ -18,16 +18,12 @@ from ..periods.online.search import main
 
 # Tuned constants of `IterationDetector`; set by hand, `benchmarks.clocks --only online` scores them.
 
-# that are reported before they are estimated, that a baseline by the power trace takes at least, and half
-# of those for which a period is waited for
-STEADY_ITERATIONS = 6
+STEADY_ITERATIONS = 6  # that are reported before they are counted; half of what a period is waited for
 WARM_ITERATIONS = 2  # that compile, tune and fill caches
-LEAST_BASELINE_S = 2.0  # of iterations, before they are estimated, and of a baseline
+LEAST_REPORTED_S = 2.0  # of iterations, before they are counted
 # by how much the medians of the older and the newer half may differ, until ten times as many are reported
 UNSTEADY = 0.08
-HOPELESS_S = 30.0  # without a period, after which a rate is taken
-PRECISION = 0.004  # of a mean over iterations, by which their number is chosen
-LONGEST_BASELINE_S = 12.0  # a rate is observed for half of that, and its baseline for a quarter
+HOPELESS_S = 30.0  # without a period, after which none is looked for
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,7 @@ class IterationDetector:
         times, values = times[WARM_ITERATIONS:][-4000:], values[WARM_ITERATIONS:][-4000:]
         lengths = np.diff(times) / np.maximum(np.diff(values), 1e-9)
         usual = float(np.median(lengths))
-        if times[-1] - times[0] < LEAST_BASELINE_S or not usual > 0:
+        if times[-1] - times[0] < LEAST_REPORTED_S or not usual > 0:
             return None
         half = len(lengths) // 2
         apart = abs(math.log(float(np.median(lengths[half:])) / float(np.median(lengths[:half]))))
