@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.records import Limits, Setting
+from workbench.records import Limits
 from workbench.search.clocks.make import Trial, make_search
 from workbench.search.space import SettingSpace, space_from
 

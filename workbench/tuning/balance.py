@@ -103,6 +103,10 @@ class Balance:
         self._clocks_mhz = dict(now_mhz)
         return wanted
 
+    def moved(self, now_s: float) -> None:
+        """Another setting was put: what was seen until now was at the one before."""
+        self._restart(now_s)
+
     def _restart(self, now_s: float) -> None:
         self._setting = self._gpus.current
         self._from_s = now_s + ARRIVAL_PARAMS.longest_s

@@ -249,6 +249,7 @@ class Measuring(TunerPhase):
                 job.method.bar(plan.row, str(error))
                 log.note(f"{gpus.name(setting)} cannot be set: {error}")
                 return
+            job.balance.moved(now_s)
         self._before = before
         self._meter = job.begin(plan, now_s)
         self.state = "detect" if plan.kind == "default" and not job.method.counted else STATES[plan.kind]

@@ -121,7 +121,7 @@ class TunedJob:
             busy.append(share)
             clock.append(busy_and_clock(each)[1])
         top_w = space.max_power_limit_w or math.inf
-        rungs = ladders(space, min(tops), min(max(meets), top_w))
+        rungs = ladders(space, max(tops), min(max(meets), top_w))
         most = np.max([time_bounds(rungs, *each) for each in bounds], axis=0)
         self.method: Descent = make_method(
             request.search, rungs, most, work.objective, request.max_slowdown, space=space,
