@@ -359,6 +359,8 @@ class Measuring(TunerPhase):
 
     def conclude(self, now_s: float) -> None:
         self.cut(now_s)
+        if not self.job.method.counted and not self.job.distrusted:
+            self.job.by_clocks()  # the job has ended before iterations were known
 
     def close(self) -> None:
         if self._finder is not None:

@@ -144,8 +144,8 @@ class Tuner:
             known |= {"choice": method.about(row), "current": method.rungs.settings[job.row],
                       "belief": method.frame()}
             if method.counted:
-                sd = math.sqrt(method.effects()[0].level_var)
-                known |= {"period_s": method.default[0], "period_uncertainty_s": 1.96 * sd * method.default[0]}
+                period_s, sd = method.default[0], math.sqrt(method.effects()[0].level_var)
+                known |= {"period_s": period_s, "period_uncertainty_s": 1.96 * sd * period_s}
         elif log.found is not None:
             known["period_s"] = log.found.iteration_s
         spent_s, spent_j = log.ledger.spent
