@@ -59,7 +59,7 @@ def test_several_reports_of_an_iteration_add_up() -> None:
     source.work["tokens"][0].insert(1, 1.5)
     source.work["tokens"][1].insert(1, 60.0)
     _, counts = steps(source, 0.0, 9.0, WorkUnit("tokens", 1.0))
-    assert counts == pytest.approx(np.array(TOKENS) + [70.0, 10.0, 10.0, 5.0], abs=1.0)
+    assert counts == pytest.approx(np.array(TOKENS) + np.array([70.0, 10.0, 10.0, 5.0]), abs=1.0)
 
 
 def test_only_work_that_every_iteration_reports_is_counted() -> None:

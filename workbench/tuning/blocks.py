@@ -205,7 +205,7 @@ def steps(
 
 
 def work_unit(source: MarkSource, from_s: float, to_s: float) -> WorkUnit:
-    """The kind of work that was reported for each iteration between two times; iterations where there is none.
+    """The kind of work that was reported for each iteration between two times; else iterations.
 
     The same kind is chosen each time; tokens before samples, and another kind only if it is the only one.
     """

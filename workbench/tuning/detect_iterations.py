@@ -122,8 +122,8 @@ class IterationDetector:
             if level.period_s < SLOWEST * refresh_s:
                 if now_s - self.trace_s < HOPELESS_S:
                     return None  # the job may still report its steps, or show something longer
-                self._give_up(f"a period of {level.period_s:.3g} s cannot be trusted: the sensor refreshes only "
-                              f"every {refresh_s:.2g} s")
+                self._give_up(f"a period of {level.period_s:.3g} s cannot be trusted: the sensor refreshes "
+                              f"only every {refresh_s:.2g} s")
                 return None
             # A sure period stretches with the iterations in it, whatever its role.
             lead = f"one {level.name} takes" if tracker.periods.sure else "a period of"
@@ -140,8 +140,8 @@ class IterationDetector:
         self.trace_s = from_s
 
     def _give_up(self, why: str) -> None:
-        self.given_up = (f"{why}: the clocks alone keep the limit. Call workbench.step() once per iteration for a "
-                         "measured slowdown and a larger saving")
+        self.given_up = (f"{why}: the clocks alone keep the limit. Call workbench.step() once per iteration "
+                         "for a measured slowdown and a larger saving")
         self.end()
 
     def _refresh_s(self, now_s: float) -> float:

@@ -90,7 +90,8 @@ class TunedGpus:
         """Hold the GPUs and find what may be set on all of them."""
         found, refused = self._lease.found, self._refused_knobs()
         sm, limit = (knob not in refused for knob in ("sm_clock_mhz", "power_limit_w"))
-        memory = self._request.over == "memory" and "mem_clock_mhz" not in refused and self._can("lock_mem_clock")
+        memory = self._request.over == "memory" and "mem_clock_mhz" not in refused
+        memory = memory and self._can("lock_mem_clock")
         clocks = self.devices[0].limits.sm_clocks_mhz if sm and self._can("lock_sm_clock") else {}
         limits = Limits(sm_clocks_mhz=clocks)
         low_w = max((each.limits.min_power_limit_w or 0.0 for each in self.devices), default=0.0)

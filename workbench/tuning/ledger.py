@@ -48,10 +48,9 @@ class Account:
             return None
         time, power = method.effects()
         mean, most = method.bounded(time)
-        if method.counted:
-            covariance = time.cov_of(rows.tolist())
-        else:  # anything from no longer to as long as the clocks allow
-            covariance = np.outer(most[rows], most[rows]) / 12.0
+        # Without counts: anything from no longer to as long as the clocks allow.
+        by_clocks = np.outer(most[rows], most[rows]) / 12.0
+        covariance = time.cov_of(rows.tolist()) if method.counted else by_clocks
         would_s = self.time_s[rows] * np.exp(-mean[rows])
         would_j = self.energy_j[rows] * np.exp(-mean[rows] - power.mean[rows])
         return (
