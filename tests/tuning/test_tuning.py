@@ -28,6 +28,8 @@ from workbench.measurement import session as sessions
 from workbench.records import Setting
 from workbench.search.clocks.descent import Plan
 from workbench.search.objective import EnergyDelay, ZeusCost
+from workbench.search.space import SettingSpace, knobs
+from workbench.search.surrogates.predictor import Prediction
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 from workbench.tuning.advice import advice
@@ -269,7 +271,7 @@ def test_without_iterations_the_clocks_alone_keep_the_limit(
     assert saved.slowdown + saved.slowdown_uncertainty > tuned_s / plain_s - 1
     assert 1 - tuned_j / plain_j > 0.02
     assert saved.share == pytest.approx(1 - tuned_j / plain_j, abs=saved.share_uncertainty + 0.005)
-    assert "as far as the clocks tell" in result.text
+    assert "estimated from the clocks" in result.text
     assert here.as_found
 
 
@@ -299,6 +301,45 @@ def test_gpoeos_search_runs_in_the_same_loop(lab: Callable[..., Lab]) -> None:
     here.train(tuner, 100)
     assert not tuner.refused
     tuner.end()
+    assert here.as_found
+
+
+def test_gpoeos_search_begins_where_a_model_of_the_gpu_predicts(lab: Callable[..., Lab]) -> None:
+    here = lab()
+
+    class Model:
+        """A model that predicts 1200 MHz as the best clock."""
+
+        gpu = here.device.name
+
+        def predict(self, values: dict[str, float], space: SettingSpace, power_w: float) -> Prediction:
+            assert values["gpu_utilisation"] > 0.3
+            assert 100 < power_w < 400
+            lower = np.log([1410 / (each.sm_clock_mhz or 1410) for each in space.settings])
+            sd = pl.Series(np.full(len(lower), 0.01))
+            return Prediction(space, knobs(space.settings).with_columns(
+                log_time=pl.Series(0.29 * lower), log_time_sd=sd,  # 1200 MHz is 4.8 % slower
+                log_energy=pl.Series(-lower), log_energy_sd=sd,
+            ), "a model of a test")
+
+    tuner = here.tuner(search="gpoeo", over="clocks", model=Model())
+    here.until(tuner, "search")
+    assert tuner.view().model == "a model of a test"
+    assert work_of(tuner).gpus.current.sm_clock_mhz == pytest.approx(1200, abs=20)
+    tuner.end()
+
+
+def test_a_job_that_ends_before_its_iterations_are_known_reports_what_its_clocks_show(
+    lab: Callable[..., Lab],
+) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.train(tuner, 30, batch_size=512, marked=False, until=lambda t: t.log.elapsed_s > 6.0)
+    assert tuner.log.found is None
+    result = tuner.end()
+    assert (result.source, result.settled_iterations) == ("clocks", None)
+    assert result.saved is not None
+    assert result.saved.slowdown_uncertainty > 0.01
     assert here.as_found
 
 
@@ -468,6 +509,19 @@ def test_a_limit_that_another_program_sets_is_left_alone(lab: Callable[..., Lab]
     assert tuner.state == "refused"
     assert "another program" in tuner.refused
     assert here.device.setting().power_limit_w == 222.0
+
+
+def test_a_long_block_notices_a_limit_of_another_program_too(lab: Callable[..., Lab]) -> None:
+    here = lab()
+    tuner = here.tuner(over="clocks")
+    here.until(tuner, "hold")
+    tuner.hold_here()
+    here.train(tuner, 900)  # blocks last for 8 % of that by now
+    here.device.write(Setting(power_limit_w=222.0))
+    begun_s = here.machine.clock()
+    here.train(tuner, 60, until=lambda t: t.ended)
+    assert "another program" in tuner.refused
+    assert here.machine.clock() - begun_s < 10.0
 
 
 def test_a_driver_that_accepts_no_setting_ends_the_search_early(lab: Callable[..., Lab]) -> None:

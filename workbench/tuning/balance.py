@@ -104,7 +104,7 @@ class Balance:
         return wanted
 
     def moved(self, now_s: float) -> None:
-        """Another setting was put: what was seen until now was at the one before."""
+        """Begin a new look: another setting was put."""
         self._restart(now_s)
 
     def _restart(self, now_s: float) -> None:

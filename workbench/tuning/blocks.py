@@ -28,7 +28,7 @@ KINDS = ("tokens", "samples")  # of work, the preferred one first
 
 @dataclass(frozen=True)
 class WorkUnit:
-    """What a job is counted in.
+    """The unit that blocks count.
 
     Attributes:
         name: A name in `workbench.work()`, such as "tokens"; empty for iterations.
@@ -59,13 +59,13 @@ class Usual:
 
 
 class BlockMeter:
-    """A block that is under way: `advance` it until there is a `block`, or `failed` says why there is none.
+    """A block that is under way: call `advance` until `block` is set, or `failed` has the reason without one.
 
     Args:
         gpus: At the plan's setting since `asked_s`.
         source: What counts iterations; None where nothing does.
         plan: Least length.
-        unit: What is counted.
+        unit: Of its count.
         usual: Of the present work.
         unit_s: Expected time of an iteration.
         guess: The same with its limits, for a power trace.

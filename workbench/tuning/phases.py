@@ -146,7 +146,7 @@ class Looking(TunerPhase):
         if now_s - self._settled_s < LOOK_S:
             return self
         job = TunedJob(self.work, self._settled_s, now_s, self._prediction(now_s))
-        self.work.log.open(job, self._settled_s)
+        self.work.log.ledger.open(job.method, self._settled_s)
         return Measuring(job, now_s)
 
     def _prediction(self, now_s: float) -> Prediction | None:
@@ -253,7 +253,7 @@ class Measuring(TunerPhase):
         self._before = before
         self._meter = job.begin(plan, now_s)
         self.state = "detect" if plan.kind == "default" and not job.method.counted else STATES[plan.kind]
-        log.planned(job, plan, now_s)
+        job.planned(plan, now_s)
 
     def _plan(self, now_s: float) -> Plan:
         job, request, method = self.job, self.job.work.request, self.job.method
@@ -300,13 +300,13 @@ class Measuring(TunerPhase):
             job.work.counts_work = bool(meter.other_unit.name)
             return self._again(now_s, meter.failed)
         if meter.block is None:
-            log.probed(job, meter, now_s)
+            job.probed(meter, now_s)
             job.failed(meter.failed)
             if job.failures >= 2 * TRIES and meter.plan.row != job.method.rungs.reference:
                 job.method.bar(meter.plan.row, meter.failed)
         else:
             changed = job.tell(meter.block, meter.unseen)
-            log.probed(job, meter, now_s)
+            job.probed(meter, now_s)
             if changed:
                 return self._another(now_s)
             if not job.method.doubtful:

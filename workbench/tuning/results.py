@@ -59,7 +59,7 @@ class TuningView(HtmlFacts):
         state: "wait", "detect", "baseline", "search", "hold", "done" or "refused".
         text: What goes on and what is next, one sentence.
         paused: Whether the tuner waits to be resumed.
-        belief: What the method expects of every setting; None before any was measured.
+        belief: The expected time and energy of every setting; None before any was measured.
         trials: One row per trial, in order (`PROBES`); ratios are to the baseline, `cost_s` and `cost_j` its
             total time and energy.
         choice: The held setting; before one is held, the best known. None where the job ended before.
@@ -176,7 +176,7 @@ class TuningResult(HtmlFacts):
         if 0.0 < saved.time_s < COUNTED * self.elapsed_s:  # the share is of that alone
             counted_s, whole_s = format_duration(saved.time_s), format_duration(self.elapsed_s)
             joules += f", counted over {counted_s} of {whole_s}"
-        bound = " as far as the clocks tell" if self.source == "clocks" else ""
+        bound = ", estimated from the clocks" if self.source == "clocks" else ""
         slowdown = f"{100 * saved.slowdown:.1f} ± {100 * saved.slowdown_uncertainty:.1f} % slowdown{bound}"
         ending = ", simulated" if self.simulated else ""
         return f"{what} (tuning included{joules}) at {slowdown}; {settled}{ending}{left}"

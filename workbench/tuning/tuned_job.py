@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from ..errors import UsageError
 from ..experiments.evidence import known_runs
@@ -34,8 +35,10 @@ from .gpus import TunedGpus
 from .methods import make_method
 from .options import TuningRequest
 from .record import TuningRecord
+from .results import PROBES
 
 MEETS = 1.03  # times the highest power under load: above such a limit a GPU does not slow down
+KINDS = {"trial": "probe", "default": "re-check"}  # of a block, in the table of trials
 PAUSE_S = 1.0  # without work: longer than within an iteration
 TRIES = 3  # blocks in a row without a result before something else is tried
 CLOCK_ERROR = 0.03  # of a ratio of times, next to three standard errors: clocks are sampled, iterations drift
@@ -231,7 +234,7 @@ class TunedJob:
         """A block was measured; returns whether the work has changed.
 
         Args:
-            block: What was measured.
+            block: The measurement.
             unseen: Why it has no iterations, where some were expected.
         """
         here = self.method.rungs.reference
@@ -282,6 +285,52 @@ class TunedJob:
             raise UsageError(f"{why}, {self.failures} times in a row; without it nothing can be compared")
         if self.failures >= TRIES and isinstance(self.source, Trace):
             self.distrust(why)
+
+    # for the record
+
+    def planned(self, plan: Plan, now_s: float) -> None:
+        """Note that a block begins."""
+        log, setting = self.log, self.method.rungs.settings[plan.row]
+        if plan.kind in KINDS:
+            log.text = f"measuring {self.name(plan.row)}: {plan.why}"
+            return
+        log.text = log.reason = self.method.sentence(plan.row)
+        if setting != log.held:
+            log.note(f"held: {log.reason}")
+            log.held, log.held_since_s = setting, now_s - log.begun_s
+        if log.settled_s is None:
+            log.settled_s = log.held_since_s
+            log.settled_iterations = round(log.iterations) if log.found is not None else None
+
+    def probed(self, meter: BlockMeter, now_s: float) -> None:
+        """Add a trial, or a block at the default setting, to the table of trials."""
+        plan, block, method, log = meter.plan, meter.block, self.method, self.log
+        if plan.kind not in KINDS:
+            return
+        first = plan.kind == "default" and not (log.trials["kind"] == "baseline").any()
+        row: dict[str, Any] = {
+            **asdict(method.rungs.settings[plan.row]), "kind": "baseline" if first else KINDS[plan.kind],
+            "outcome": "failed" if block is None else "kept", "reason": meter.failed or plan.why,
+            "at_s": meter.asked_s - log.begun_s, "cost_s": now_s - meter.asked_s, "iterations": 0,
+        }
+        if block is not None and block.count:
+            log.made += 1
+            unit_s, unit_j = method.default
+            variance = method.time_variance(block)
+            row |= {
+                "iterations": round(block.count), "time_s": block.time_s, "energy_j": block.energy_j,
+                "energy_uncertainty_j": 1.96 * block.energy_sd_j,
+                "time_sd": math.sqrt(variance),
+                "energy_sd": math.sqrt(variance + (block.energy_sd_j / block.energy_j) ** 2),
+                "cost_j": block.energy_j / block.time_s * row["cost_s"],
+                "time_ratio": block.time_s / block.count / unit_s,
+                "energy_ratio": block.energy_j / block.count / unit_j,
+            }
+            if plan.kind == "trial":
+                slower, less = 100 * (row["time_ratio"] - 1), 100 * (1 - row["energy_ratio"])
+                log.note(f"{self.name(plan.row)}: {slower:.1f} ± {196 * row['time_sd']:.1f} % slower, "
+                         f"{less:.1f} ± {196 * row['energy_sd']:.1f} % less energy")
+        log.trials = pl.concat([log.trials, pl.DataFrame([row], schema=PROBES)])
 
     def rebalance(self, now_s: float) -> bool:
         """Reduce clocks of GPUs that wait, or restore them; returns whether anything was changed."""
