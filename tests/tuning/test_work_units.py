@@ -79,7 +79,11 @@ def trained(machine: Machine, iterations: int, tokens: Callable[[int, int], floa
     begun = {size: iter(TrainingJob(
         "imagenet", size, machine=machine, iterations=10**6, evaluate=False, seed=1)) for size in (128, 256)}
     rng = np.random.default_rng(1)
-    machine.clock.on_step.append(advance := lambda _: tuner.advance())
+
+    def advance(_: float) -> None:
+        tuner.advance()
+
+    machine.clock.on_step.append(advance)
     for number in range(iterations):
         size = 128 if rng.random() < 0.5 else 256
         next(begun[size])
