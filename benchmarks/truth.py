@@ -3,9 +3,8 @@
     python -m benchmarks.truth [--json FILE] [--quick] [--rows NAME ...] [--seed N] [--jobs N] [--only JOB]
 
 No data is needed. `benchmarks.fixtures.true_jobs` draws a card and a training per job: tables of time and
-power instead of formulas, sensors of seven architectures, thermal drift, growing and bucketed iterations,
-waits, checkpoints, changes of the work, limits that act on a mean power, cycles that grow. Half of the jobs
-report their steps. `benchmarks.clocks_online` explains how the tuner runs on a stepped machine.
+power instead of formulas, and sensors of seven architectures. Jobs have thermal drift, growing and bucketed
+iterations, waits, checkpoints and changes of the work. Half of them report their steps. `benchmarks.clocks_online` explains how the tuner runs on a stepped machine.
 
 The seed of a published run is 2000 plus the hash of the contents of `workbench/tuning` and `workbench/search`
 modulo a million, so that nobody knows its jobs before the program is finished; it is printed with the commit.

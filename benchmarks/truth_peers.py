@@ -1,7 +1,7 @@
 """What others do with a job of `benchmarks.truth`: each method once, and two ways to run it.
 
-A method is a generator. It asks for measurements (`Ask`), receives what was seen (`Seen`, or None where
-nothing was), and returns the setting that it holds from then on.
+A method is a generator. It asks for measurements (`Ask`), receives the result (`Seen`, or None for none),
+and returns the setting for the rest of the job.
 
 `in_loop`
     On the stepped machine, with the information that our tuner has: the steps that a job reports, otherwise
@@ -206,7 +206,7 @@ class Bill:
         return self.done >= len(self.part)
 
     def measure(self, ask: Ask) -> Seen | None:
-        """Run what was asked for; None where the part ended before."""
+        """Measure at a setting; None where the part ended before."""
         begin, count = self.done, max(1, ask.iterations)
         while True:
             end = min(begin + count, len(self.part))

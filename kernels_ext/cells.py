@@ -121,7 +121,7 @@ def add_measuring(options: argparse.ArgumentParser) -> None:
                          help="objective that --tune minimises: energy (the default), edp, ed2p, zeus, time")
     options.add_argument("--max-slowdown", type=percent, metavar="PERCENT",
                          help="how much longer it may take with --tune (default: 5)")
-    options.add_argument("--over", choices=("power", "clocks", "both"),
+    options.add_argument("--over", choices=("power", "clocks", "both", "memory"),
                          help="what --tune may set (default: both)")
     options.add_argument("--warm-start", action="store_true", default=None,
                          help="--tune first tries the best setting that earlier runs of this label have "

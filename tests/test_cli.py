@@ -296,7 +296,7 @@ def test_the_notebooks_are_copied_and_never_overwritten(
 
 JOB = """
 from workbench.simulation.training import TrainingJob
-TrainingJob("imagenet", 512, iterations=6, evaluate=False).run()
+TrainingJob("imagenet", 512, iterations=2, evaluate=False).run()
 """
 
 
@@ -308,7 +308,7 @@ def test_a_command_is_tuned_and_the_gpu_is_restored(
     status = main(["run", *options, "--", PYTHON, "-c", JOB])
     reported = capfd.readouterr().err
     assert status == 0
-    assert "workbench: not tuned: " in reported  # six iterations are no time to find anything
+    assert "workbench: not tuned: " in reported  # two iterations are no time to find anything
     assert sessions.current().devices[0].setting().power_limit_w == 400.0
     tuning = json.loads(written.read_text(encoding="utf-8"))["tuning"]
     assert tuning["settled_s"] is None

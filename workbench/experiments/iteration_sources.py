@@ -109,6 +109,9 @@ class MarkSource(marks.MarkRecorder):
         if len(self.steps) > MOST_MARKS:
             del self.steps[: MOST_MARKS // 2]
             self._dropped += MOST_MARKS // 2
+        for moments, amounts in self.work.values():
+            if len(moments) > MOST_MARKS:
+                del moments[: MOST_MARKS // 2], amounts[: MOST_MARKS // 2]
 
     def last(self, count: int) -> Array:
         """The newest moments."""

@@ -119,11 +119,11 @@ def tune(
         objective: What to minimise: a name ("energy", "edp", "ed2p", "zeus", "time"), Zeus' eta from 0 (time
             only) to 1 (energy only), or an objective of `workbench.search.objective`.
         eta: Zeus' weight of energy, 0 to 1, in place of an objective.
-        over: The knobs to set: "power" limits, "clocks" or "both".
+        over: The knobs to set: "power" limits, "clocks", "both", or "memory" for memory clocks too.
         gpus: Which GPUs, as `devices` takes them; those that work where None.
         progress: A counter of iterations for loops that cannot call `step`: returns a number that grows.
-        search: "model-guided" (ours), or a peer of `workbench.search.clocks.make`.
-        model: A model of this GPU or its file; the user's own where None, False for none.
+        search: "model-guided" (ours), or "gpoeo".
+        model: For "gpoeo": a model of this GPU or its file; the user's own where None, False for none.
         label: For views; and the name of the job, by which the next run of it knows this one.
         recheck: Measure the default setting again from time to time, for an exact saving.
         warm_start: First try the best setting of earlier measurements of a job of this name (tuned, swept or

@@ -103,6 +103,10 @@ class Balance:
         self._clocks_mhz = dict(now_mhz)
         return wanted
 
+    def moved(self, now_s: float) -> None:
+        """Begin a new look: another setting was put."""
+        self._restart(now_s)
+
     def _restart(self, now_s: float) -> None:
         self._setting = self._gpus.current
         self._from_s = now_s + ARRIVAL_PARAMS.longest_s

@@ -18,16 +18,12 @@ from ..periods.online.search import main
 
 # Tuned constants of `IterationDetector`; set by hand, `benchmarks.clocks --only online` scores them.
 
-# that are reported before they are estimated, that a baseline by the power trace takes at least, and half
-# of those for which a period is waited for
-STEADY_ITERATIONS = 6
+STEADY_ITERATIONS = 6  # that are reported before they are counted; half of what a period is waited for
 WARM_ITERATIONS = 2  # that compile, tune and fill caches
-LEAST_BASELINE_S = 2.0  # of iterations, before they are estimated, and of a baseline
+LEAST_REPORTED_S = 2.0  # of iterations, before they are counted
 # by how much the medians of the older and the newer half may differ, until ten times as many are reported
 UNSTEADY = 0.08
-HOPELESS_S = 30.0  # without a period, after which a rate is taken
-PRECISION = 0.004  # of a mean over iterations, by which their number is chosen
-LONGEST_BASELINE_S = 12.0  # a rate is observed for half of that, and its baseline for a quarter
+HOPELESS_S = 30.0  # without a period, after which none is looked for
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,8 @@ class IterationDetector:
         self.trace_s = from_s
         self._following: Following | None = None
         self._uuid = devices[0].uuid
-        self.given_up = ""  # why no period of the power trace will do
+        self.given_up = ""  # why no period of the power trace will do for now
+        self.hopeless = False  # the sensor is too slow for its period
         self.text = "none was reported yet"
 
     def observe(self, now_s: float, *, trace: bool = True) -> DetectedIterations | None:
@@ -82,7 +79,7 @@ class IterationDetector:
             usual_s = float(np.median(np.diff(moments))) if len(moments) > 2 else moments[-1] - self.from_s
             if found is not None or now_s - moments[-1] < max(10.0, 6.0 * usual_s):
                 return found
-        return self._followed(now_s) if trace and not self.given_up else None
+        return self._followed(now_s) if trace and not self.hopeless else None
 
     def _from_counter(
         self, times: np.ndarray, values: np.ndarray, source: IterationSource, now_s: float
@@ -96,7 +93,7 @@ class IterationDetector:
         times, values = times[WARM_ITERATIONS:][-4000:], values[WARM_ITERATIONS:][-4000:]
         lengths = np.diff(times) / np.maximum(np.diff(values), 1e-9)
         usual = float(np.median(lengths))
-        if times[-1] - times[0] < LEAST_BASELINE_S or not usual > 0:
+        if times[-1] - times[0] < LEAST_REPORTED_S or not usual > 0:
             return None
         half = len(lengths) // 2
         apart = abs(math.log(float(np.median(lengths[half:])) / float(np.median(lengths[:half]))))
@@ -128,11 +125,16 @@ class IterationDetector:
                     return None  # the job may still report its steps, or show something longer
                 self._give_up(f"a period of {level.period_s:.3g} s cannot be trusted: the sensor refreshes "
                               f"only every {refresh_s:.2g} s")
+                self.hopeless = True
+                self.end()
                 return None
             # A sure period stretches with the iterations in it, whatever its role.
             lead = f"one {level.name} takes" if tracker.periods.sure else "a period of"
             return self._traced(level.period_s, max(tracker.since_s, self.trace_s), now_s,
                                 f"{lead} {level.period_s:.4g} s (seen in the power trace)")
+        wanted_s = 2 * STEADY_ITERATIONS * level.period_s if level is not None else 0.0
+        if tracker.state == "none" or now_s - self.trace_s > max(HOPELESS_S, wanted_s):
+            self._give_up(f"no visible iterations ({tracker.periods.reason or 'nothing repeats'})")
         return None
 
     def restart(self, from_s: float) -> None:
@@ -143,7 +145,6 @@ class IterationDetector:
     def _give_up(self, why: str) -> None:
         self.given_up = (f"{why}: the clocks alone keep the limit. Call workbench.step() once per iteration "
                          "for a measured slowdown and a larger saving")
-        self.end()
 
     def _refresh_s(self, now_s: float) -> float:
         """Time (s) between two refreshes of the power reading or of the energy counter, the slower one."""

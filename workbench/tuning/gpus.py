@@ -220,10 +220,6 @@ class TunedGpus:
         arrived_s = self._arrival.at_s(now_s)
         return None if arrived_s is None or self._due is not None else arrived_s + self.shows_s
 
-    def settled_by_s(self, now_s: float) -> float:
-        """The same, or by when it is."""
-        return self._arrival.by_s(now_s) + self.shows_s
-
     @property
     def shows_s(self) -> float:
         """From the arrival of a setting until readings of power are of it alone."""
@@ -236,8 +232,3 @@ class TunedGpus:
         """Raises UsageError where another program has set the limit."""
         if change := self._lease.changed_externally():
             raise UsageError(f"{change}; tuning has ended")
-
-    @property
-    def update_s(self) -> float:
-        """How often their energy counters move."""
-        return max((self.recorder.update_s(device.uuid) or 0.1 for device in self.devices), default=0.1)

@@ -1,4 +1,4 @@
-"""What a tuned job took at each setting, and what was saved against its default setting, tuning included."""
+"""Time and energy of a tuned job at each setting, and the saving against its default setting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Account:
     """One work of the job.
 
     Attributes:
-        method: What is known of its settings.
+        method: Its knowledge of the settings.
         time_s, energy_j, variance_j2: Total at each setting, by row.
         spent_s, spent_j: Of trials and of the default setting.
     """
@@ -48,9 +48,9 @@ class Account:
             return None
         time, power = method.effects()
         mean, most = method.bounded(time)
-        # Without counts, anything from no longer to as long as the clocks allow.
-        loose = np.outer(most[rows], most[rows]) / 12.0
-        covariance = time.cov_of(rows.tolist()) if method.counted else loose
+        # Without counts: anything from no longer to as long as the clocks allow.
+        by_clocks = np.outer(most[rows], most[rows]) / 12.0
+        covariance = time.cov_of(rows.tolist()) if method.counted else by_clocks
         would_s = self.time_s[rows] * np.exp(-mean[rows])
         would_j = self.energy_j[rows] * np.exp(-mean[rows] - power.mean[rows])
         return (
@@ -92,7 +92,7 @@ class Ledger:
         return min([cursor_s, *(each.from_s for each in self._waiting[:1])])
 
     def open(self, method: Descent, at_s: float) -> None:
-        """Other work begins; what was read and not booked belongs to it."""
+        """Begin another work; readings that are not booked belong to it."""
         self.accounts.append(Account(method))
         self.cursor_s = at_s
 
@@ -119,7 +119,7 @@ class Ledger:
                 self._read.append(each)
 
     def believe(self) -> None:
-        """Book what was read: it is of the present work."""
+        """Book all readings: they are of the present work."""
         account, read = self.accounts[-1], self._read
         self._read = []
         for each in read:

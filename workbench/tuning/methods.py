@@ -25,6 +25,7 @@ class Gpoeo(Descent):
         plan = super().next(now_s)
         if not self.counted or (plan.kind == "default" and not self.blocks):
             return plan
+        self._search.objective, self._search.max_slowdown = self.objective, self.max_slowdown
         step = self._search.next()
         if isinstance(step, Done):
             row = self._search.space.row(self._search.choice().setting)

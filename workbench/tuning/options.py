@@ -11,6 +11,7 @@ from ..errors import UsageError
 from ..search.objective import KNOWN, OBJECTIVES, Objective, check_objective, check_slowdown
 
 SEARCHES = ("model-guided", "gpoeo")
+KNOBS = ("power", "clocks", "both", "memory")
 
 
 def objective_name(value: str | float | Objective) -> str:
@@ -40,8 +41,7 @@ def check_options(
         model: A model, its path, None or False.
         progress: A function that counts iterations; None for none.
     """
-    knobs = ("power", "clocks", "both", "memory")
-    for what, value, known in (("over", over, knobs), ("search", search, SEARCHES)):
+    for what, value, known in (("over", over, KNOBS), ("search", search, SEARCHES)):
         if value not in known:
             raise UsageError(f"{what}={value!r} is not known; choose {', '.join(known)}")
     if not (model is None or model is False or isinstance(model, (str, Path)) or hasattr(model, "predict")):

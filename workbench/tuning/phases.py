@@ -12,23 +12,33 @@ are idle. `Finished` is the last.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, UsageError
 from ..experiments.iteration_sources import Marked, MarkedIterations
-from ..experiments.probe import READ_S, energy
+from ..experiments.probe import READ_S
 from ..measurement.meter import Meter
 from ..records import Setting
 from ..search.clocks.descent import BLOCK_COUNT, BLOCK_S, HOLD_SHARE, Plan
-from ..search.clocks.effects import Block
-from .blocks import BlockMeter, power_error
-from .change_detection import IDLE_S, busy_gpus
+from .blocks import BlockMeter
+from .change_detection import IDLE_S, busy_gpus, mean_power_w
 from .detect_iterations import IterationDetector
 from .gpus import TunedGpus
+from .models import Forecast
 from .options import TuningRequest
 from .record import TuningRecord
 from .tuned_job import TRIES, TunedJob, Workplace
 
+if TYPE_CHECKING:
+    from ..search.surrogates.predictor import Prediction
+
 LOOK_S = 2.0  # of clocks under load at the default setting
+CHECK_S = 5.0  # between two looks at limits that another program may have set
+LONGEST_BLOCK_S = 600.0  # at most: samples of a block are kept until it ends
+UNSURE_S = 15.0  # of a block without iterations, after an odd one: a checkpoint takes seconds
 STATES = {"default": "baseline", "trial": "search", "held": "hold", "clocks": "hold"}
 
 
@@ -120,6 +130,11 @@ class Looking(TunerPhase):
         self._settled_s: float | None = None
         work.log.ledger.pause()
         work.log.text = "reading the clocks under load"
+        self._forecast: Forecast | None = None
+        if work.request.search == "gpoeo":
+            self._forecast = Forecast(work.gpus.devices[0], work.gpus.recorder, work.request.model)
+            for text in self._forecast.notes:
+                work.log.remark(text)
 
     def step(self, now_s: float) -> TunerPhase:
         gpus = self.work.gpus
@@ -128,19 +143,25 @@ class Looking(TunerPhase):
             if settled_s is None:
                 return self
             self._settled_s = max(settled_s, self._from_s)
-        if now_s - self._settled_s < LOOK_S + READ_S:
+        if now_s - self._settled_s < LOOK_S:
             return self
-        from_s, to_s = self._settled_s, self._settled_s + LOOK_S
-        job = TunedJob(self.work, from_s, to_s)
-        self.work.log.open(job, from_s)
-        if used := energy(gpus.meter, from_s, to_s):
-            rows = gpus.recorder.rows(gpus.devices[0].uuid, from_s, to_s)
-            error_j = math.hypot(power_error(rows, LOOK_S) * used.energy_j, used.uncertainty_j / 1.96)
-            job.method.tell(Block(
-                job.method.rungs.reference, 0.0, LOOK_S, used.energy_j, error_j, 0.0, 0.0,
-                0.5 * (from_s + to_s) - job.begun_s,
-            ))
+        job = TunedJob(self.work, self._settled_s, now_s, self._prediction(now_s))
+        self.work.log.ledger.open(job.method, self._settled_s)
         return Measuring(job, now_s)
+
+    def _prediction(self, now_s: float) -> Prediction | None:
+        """What a model of this GPU predicts, for a method that uses one."""
+        gpus, log = self.work.gpus, self.work.log
+        power_w = mean_power_w(gpus.recorder.rows(gpus.devices[0].uuid, now_s - LOOK_S, now_s))
+        if self._forecast is None or power_w is None:
+            return None
+        prior, why = self._forecast.prediction(gpus.space, power_w)
+        if why:
+            log.remark(why)
+        if prior is not None:
+            log.model = str(prior.source)
+            log.note(f"predicted by {prior.source}")
+        return prior
 
     def resume(self, now_s: float, *, crowded: bool) -> TunerPhase:
         return Looking(self.work, now_s)
@@ -156,7 +177,9 @@ class Measuring(TunerPhase):
         self.job, self.work = job, job.work
         self.state = "detect"
         self._meter: BlockMeter | None = None
-        self._cut_s = now_s
+        self._before = job.row  # of the block before this one
+        self._read_default = True
+        self._check_s = now_s
         gpus, marked = job.gpus, job.work.marked
         self._finder: IterationDetector | None = None
         if job.source is None:
@@ -169,6 +192,12 @@ class Measuring(TunerPhase):
     def step(self, now_s: float) -> TunerPhase:
         job, log = self.job, self.job.log
         log.ledger.count(job.gpus.meter, now_s)
+        if now_s >= self._check_s + CHECK_S:
+            self._check_s = now_s
+            job.gpus.check()
+        if self._read_default and now_s >= job.default_s[1] + READ_S:
+            self._read_default = False
+            job.read_default()
         if self._finder is not None and self._look(now_s):
             return self
         if self._meter is None:
@@ -187,11 +216,11 @@ class Measuring(TunerPhase):
         """Look for iterations; returns whether they were found just now. Marks may come at any time."""
         finder, job = self._finder, self.job
         assert finder is not None
-        trusts = not job.distrusted and self._meter is not None and self._meter.begin_s is not None
-        found = finder.observe(now_s, trace=trusts)
+        begun = self._meter is not None and self._meter.begin_s is not None
+        found = finder.observe(now_s, trace=begun)
         if finder.given_up and not job.distrusted:
             job.log.remark(finder.given_up)
-            job.distrusted = True
+            job.by_clocks()
         if found is None:
             return False
         self._end_block(now_s)
@@ -214,21 +243,30 @@ class Measuring(TunerPhase):
                 raise
             except DeviceError as error:
                 job.failures += 1
-                if job.failures >= 2 * TRIES and not job.method.measured:
+                reference = job.method.rungs.reference
+                if job.failures >= 2 * TRIES and all(each.row == reference for each in job.method.blocks):
                     raise NotPermitted(f"no setting takes effect: {error}") from error
                 job.method.bar(plan.row, str(error))
                 log.note(f"{gpus.name(setting)} cannot be set: {error}")
                 return
+            job.balance.moved(now_s)
         self._before = before
         self._meter = job.begin(plan, now_s)
         self.state = "detect" if plan.kind == "default" and not job.method.counted else STATES[plan.kind]
-        log.planned(job, plan, now_s)
+        job.planned(plan, now_s)
 
     def _plan(self, now_s: float) -> Plan:
         job, request, method = self.job, self.job.work.request, self.job.method
         at_s = now_s - job.begun_s
-        plan = method.next(at_s)
-        seconds = max(BLOCK_S, HOLD_SHARE * at_s)
+        with np.errstate(invalid="ignore"):  # costs of settings that cannot be set are infinite
+            plan = method.next(at_s)
+        seconds = min(max(BLOCK_S, HOLD_SHARE * at_s), LONGEST_BLOCK_S)
+        if plan.seconds > LONGEST_BLOCK_S:
+            plan = replace(plan, seconds=LONGEST_BLOCK_S)
+        if plan.kind == "clocks" and method.doubtful:
+            plan = replace(plan, seconds=UNSURE_S)
+        elif job.failures and plan.kind == "held":
+            plan = replace(plan, seconds=BLOCK_S)
         if request.paused or job.pinned is not None:
             row = job.pinned if job.pinned is not None else method.best_measured()
             return Plan(row, seconds, BLOCK_COUNT, "held", "paused" if request.paused else "chosen by hand")
@@ -256,15 +294,20 @@ class Measuring(TunerPhase):
         job, log, request = self.job, self.job.log, self.job.work.request
         self._end_block(now_s)
         job.gpus.check()
+        self._check_s = now_s
+        if meter.other_unit is not None and job.work.counts_work:
+            # Once: a job that reports its work now and then is counted in iterations.
+            job.work.counts_work = bool(meter.other_unit.name)
+            return self._again(now_s, meter.failed)
         if meter.block is None:
-            log.probed(job, meter, now_s)
+            job.probed(meter, now_s)
             job.failed(meter.failed)
             if job.failures >= 2 * TRIES and meter.plan.row != job.method.rungs.reference:
                 job.method.bar(meter.plan.row, meter.failed)
         else:
-            changed = job.tell(meter.block)
-            log.probed(job, meter, now_s)
-            if changed or job.lost:
+            changed = job.tell(meter.block, meter.unseen)
+            job.probed(meter, now_s)
+            if changed:
                 return self._another(now_s)
             if not job.method.doubtful:
                 log.ledger.believe()
@@ -316,6 +359,8 @@ class Measuring(TunerPhase):
 
     def conclude(self, now_s: float) -> None:
         self.cut(now_s)
+        if not self.job.method.counted and not self.job.distrusted:
+            self.job.by_clocks()  # the job has ended before iterations were known
 
     def close(self) -> None:
         if self._finder is not None:

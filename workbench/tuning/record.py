@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from ..experiments.iteration_sources import MarkSource
 from ..records import Setting
-from ..search.clocks.descent import Plan
 from .detect_iterations import DetectedIterations
 from .ledger import Ledger
 from .results import PROBES, TuningResult
-
-if TYPE_CHECKING:
-    from .blocks import BlockMeter
-    from .tuned_job import TunedJob
-
-KINDS = {"trial": "probe", "default": "re-check"}  # of a block, in the table of trials
 
 
 class TuningRecord:
@@ -74,53 +64,6 @@ class TuningRecord:
         self.note(text)
         if text not in self.notes:
             self.notes.append(text)
-
-    def open(self, job: TunedJob, at_s: float) -> None:
-        """Other work begins."""
-        self.ledger.open(job.method, at_s)
-
-    def planned(self, job: TunedJob, plan: Plan, now_s: float) -> None:
-        """A block begins."""
-        name, setting = job.name(plan.row), job.method.rungs.settings[plan.row]
-        if plan.kind in ("trial", "default"):
-            self.text = f"measuring {name}: {plan.why}"
-            return
-        self.text = self.reason = job.method.sentence(plan.row)
-        if setting != self.held:
-            self.note(f"held: {self.reason}")
-            self.held, self.held_since_s = setting, now_s - self.begun_s
-        if self.settled_s is None:
-            self.settled_s, self.settled_iterations = self.held_since_s, round(self.iterations)
-
-    def probed(self, job: TunedJob, meter: BlockMeter, now_s: float) -> None:
-        """A block is over; a trial, or one at the default setting, goes into the table."""
-        plan, block, method = meter.plan, meter.block, job.method
-        if plan.kind not in KINDS:
-            return
-        first = plan.kind == "default" and not (self.trials["kind"] == "baseline").any()
-        row: dict[str, Any] = {
-            **asdict(method.rungs.settings[plan.row]), "kind": "baseline" if first else KINDS[plan.kind],
-            "outcome": "failed" if block is None else "kept", "reason": meter.failed or plan.why,
-            "at_s": meter.asked_s - self.begun_s, "cost_s": now_s - meter.asked_s, "iterations": 0,
-        }
-        if block is not None and block.count:
-            self.made += 1
-            unit_s, unit_j = method.default
-            variance = method.time_variance(block)
-            row |= {
-                "iterations": round(block.count), "time_s": block.time_s, "energy_j": block.energy_j,
-                "energy_uncertainty_j": 1.96 * block.energy_sd_j,
-                "time_sd": math.sqrt(variance),
-                "energy_sd": math.sqrt(variance + (block.energy_sd_j / block.energy_j) ** 2),
-                "cost_j": block.energy_j / block.time_s * row["cost_s"],
-                "time_ratio": block.time_s / block.count / unit_s,
-                "energy_ratio": block.energy_j / block.count / unit_j,
-            }
-            if plan.kind == "trial":
-                slower, less = 100 * (row["time_ratio"] - 1), 100 * (1 - row["energy_ratio"])
-                self.note(f"{job.name(plan.row)}: {slower:.1f} ± {196 * row['time_sd']:.1f} % slower, "
-                          f"{less:.1f} ± {196 * row['energy_sd']:.1f} % less energy")
-        self.trials = pl.concat([self.trials, pl.DataFrame([row], schema=PROBES)])
 
     @property
     def iterations(self) -> float:

@@ -13,7 +13,7 @@ from ..records import Setting
 from ..search.objective import OBJECTIVES
 
 if TYPE_CHECKING:
-    from ..search.clocks.make import Choice
+    from ..search.clocks.base import Choice
 
 __all__ = ["OBJECTIVES", "PROBES", "Saved", "TuningResult", "TuningView"]
 
@@ -56,17 +56,16 @@ class TuningView(HtmlFacts):
     """A tuner at one moment. Frozen, and cheap to make.
 
     Attributes:
-        state: "wait", "detect", "baseline", "search", "hold", "watch", "re-tune", "done" or "refused".
+        state: "wait", "detect", "baseline", "search", "hold", "done" or "refused".
         text: What goes on and what is next, one sentence.
         paused: Whether the tuner waits to be resumed.
-        belief: `ClockSearch.belief()`: what the search expects of every setting; None before there is a
-            search.
+        belief: The expected time and energy of every setting; None before any was measured.
         trials: One row per trial, in order (`PROBES`); ratios are to the baseline, `cost_s` and `cost_j` its
             total time and energy.
         choice: The held setting; before one is held, the best known. None where the job ended before.
         current: The current setting of the GPU.
         period_s: Length of an iteration at the default setting, 95 % half width `period_uncertainty_s`.
-        period_source: "marks", "power", "counter", "rate" or empty.
+        period_source: "marks", "power", "counter", "clocks" (the clocks alone keep the limit) or empty.
         iterations: Counted since the tuner began.
         spent_s, spent_j: Time and energy of tuning itself: waits, trials and baselines.
         saved: The saving so far; None before any stretch has a baseline.
@@ -156,7 +155,7 @@ class TuningResult(HtmlFacts):
         if self.settled_s is None or (refused and saved is None):
             return f"not tuned: {self.reason or 'no setting was found in time'}{left}"
         settled = f"setting found after {format_duration(self.settled_s)}"
-        if self.settled_iterations is not None and self.source != "rate":
+        if self.settled_iterations:
             settled += f" / {self.settled_iterations} iterations"
         if self.setting is not None:
             last_s = self.held_since_s or self.settled_s
@@ -177,7 +176,7 @@ class TuningResult(HtmlFacts):
         if 0.0 < saved.time_s < COUNTED * self.elapsed_s:  # the share is of that alone
             counted_s, whole_s = format_duration(saved.time_s), format_duration(self.elapsed_s)
             joules += f", counted over {counted_s} of {whole_s}"
-        bound = " by a rate that reports too much rather than too little" if self.source == "rate" else ""
+        bound = ", estimated from the clocks" if self.source == "clocks" else ""
         slowdown = f"{100 * saved.slowdown:.1f} ± {100 * saved.slowdown_uncertainty:.1f} % slowdown{bound}"
         ending = ", simulated" if self.simulated else ""
         return f"{what} (tuning included{joules}) at {slowdown}; {settled}{ending}{left}"

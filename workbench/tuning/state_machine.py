@@ -235,16 +235,12 @@ class Tuner:
     def _keep(self) -> None:
         """What was measured, for the next run of this job; the training does not suffer where that fails."""
         job = self.phase.job
-        if job is None or self._result is not None or not job.method.counted:
+        if job is None or self._result is not None:
             return
         with contextlib.suppress(Exception):
-            method = job.method
-            measured = {job.setting(each.row): method.about(each.row) for each in method.blocks if each.count}
-            unit_s, unit_j = method.default
-            keep(self.request.label, job.gpus.devices[0], [((unit_s, unit_j), {
-                setting: (unit_s * about.time_ratio, unit_j * about.energy_ratio)
-                for setting, about in measured.items()
-            })])
+            keep(self.request.label, job.gpus.devices[0], [
+                costs for each in self.log.ledger.accounts if (costs := job.costs(each.method)) is not None
+            ])
 
     def refuse(self, reason: str) -> None:
         """Give up for a reason: the GPU is as it was, and the job goes on."""

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from ..errors import UsageError
 from ..experiments.evidence import known_runs
-from ..experiments.iteration_sources import Guess, Marked, MarkedIterations, Trace
+from ..experiments.iteration_sources import Guess, Marked, MarkedIterations, MarkSource, Trace
+from ..experiments.probe import energy
 from ..records import Setting
-from ..search.clocks.descent import Descent, Plan, time_bounds
+from ..search.clocks.descent import SURE_SD, Descent, Plan, time_bounds
 from ..search.clocks.effects import Block, ladders
-from ..search.earlier import EarlierCurve, best_row, first_known
+from ..search.earlier import Cost, EarlierCurve, best_row, first_known
 from ..search.objective import Objective, resolve_objective
 from ..search.space import SettingSpace
 from .balance import Balance
-from .blocks import BlockMeter, Usual, clock_under_load
+from .blocks import ITERATIONS, BlockMeter, Usual, clock_under_load, power_error, work_unit
 from .change_detection import ForeignProcessMonitor, IdleMonitor
 from .detect_iterations import DetectedIterations
 from .gpus import TunedGpus
 from .methods import make_method
 from .options import TuningRequest
 from .record import TuningRecord
+from .results import PROBES
 
 MEETS = 1.03  # times the highest power under load: above such a limit a GPU does not slow down
+KINDS = {"trial": "probe", "default": "re-check"}  # of a block, in the table of trials
 PAUSE_S = 1.0  # without work: longer than within an iteration
 TRIES = 3  # blocks in a row without a result before something else is tried
 CLOCK_ERROR = 0.03  # of a ratio of times, next to three standard errors: clocks are sampled
@@ -40,6 +45,7 @@ class Workplace:
     Attributes:
         company: Other processes on the GPUs.
         earlier_s: Seconds that works before the present one have lost, and would have needed by default.
+        counts_work: Whether iterations are weighted by the work that the job reports for them.
     """
 
     request: TuningRequest
@@ -47,6 +53,7 @@ class Workplace:
     marked: MarkedIterations
     gpus: TunedGpus
     earlier_s: tuple[float, float] = (0.0, 0.0)
+    counts_work: bool = True
 
     def __post_init__(self) -> None:
         uuids = [device.uuid for device in self.gpus.devices]
@@ -72,24 +79,29 @@ class TunedJob:
     Args:
         work: The GPUs.
         from_s, to_s: The default setting was active and the GPUs worked.
+        prior: A prediction by a model of this GPU, for a method that uses one.
 
     Attributes:
         method: Decides.
         source: What counts iterations; None: the clocks alone keep the limit.
+        unit: What blocks count.
         pinned: A row that a person has chosen.
         distrusted: Whether the power trace has shown no trustworthy period.
-        lost: Whether the power trace does not show the iterations any more: the work may be another.
+        lost: Whether it does not show the iterations any more: the work may be another.
     """
 
-    def __init__(self, work: Workplace, from_s: float, to_s: float) -> None:
+    def __init__(self, work: Workplace, from_s: float, to_s: float, prior: Any = None) -> None:
         self.work, self.log, self.gpus = work, work.log, work.gpus
         self.source: Marked | Trace | None = None
+        self.unit = ITERATIONS
         self.pinned: int | None = None
         self.distrusted, self.lost, self.failures = False, False, 0
         self.usual = Usual()
         self.balance = Balance(work.gpus, self.ends_s, self.log.note)
-        self._period: tuple[int, float, float] = (0, 0.0, 0.0)  # of a trace, as measured last: row, s, when
+        self._period = 0, 0.0, 0.0  # of a trace, as measured last: row, s, when
         self.begun_s = work.log.begun_s
+        self.default_s = from_s, to_s  # at the default setting, before iterations were known
+        self._default: Block | None = None
         request, space, recorder = work.request, work.gpus.space, work.gpus.recorder
         rows = [recorder.rows(device.uuid, from_s, to_s) for device in work.gpus.devices]
         bounds, tops, meets, busy, clock = [], [], [], [], []
@@ -105,13 +117,13 @@ class TunedJob:
             meets.append(max(MEETS * high_w, 1.05 * mean_w / max(share, 0.3)))
             bounds.append((each["sm_clock_mhz"], used))
             busy.append(share)
-            clock.append(clock_under_load(each, 2.0))
+            clock.append(clock_under_load(each, SURE_SD))
         top_w = space.max_power_limit_w or math.inf
-        rungs = ladders(space, min(tops), min(max(meets), top_w))
+        rungs = ladders(space, max(tops), min(max(meets), top_w))
         most = np.max([time_bounds(rungs, *each) for each in bounds], axis=0)
         self.method: Descent = make_method(
             request.search, rungs, most, work.objective, request.max_slowdown, space=space,
-            busy=max(busy), clock_mhz=clock[int(np.argmax(busy))], earlier_s=work.earlier_s,
+            prior=prior, busy=max(busy), clock_mhz=clock[int(np.argmax(busy))], earlier_s=work.earlier_s,
             recheck=request.recheck,
         )
         self.method.now_s = to_s - self.begun_s
@@ -131,6 +143,18 @@ class TunedJob:
     def name(self, row: int) -> str:
         return self.gpus.name(self.setting(row))
 
+    def costs(self, method: Descent) -> tuple[Cost, dict[Setting, Cost]] | None:
+        """Time (s) and energy (J) of an iteration at the default setting, and at each that was measured."""
+        rows = {each.row for each in method.blocks if each.count}
+        if not method.counted or not rows:
+            return None
+        unit_s, unit_j = method.default
+        known = {row: method.about(row) for row in rows}
+        return (unit_s, unit_j), {
+            self.setting(row): (unit_s * each.time_ratio, unit_j * each.energy_ratio)
+            for row, each in known.items()
+        }
+
     # iterations
 
     def count_by(self, found: DetectedIterations) -> None:
@@ -138,23 +162,39 @@ class TunedJob:
         self.source = found.source if isinstance(found.source, Marked | Trace) else None
         self.log.found = found
         self.log.note(found.text)
-        self.usual, self.failures = Usual(), 0
+        self.usual, self.failures, self.unit = Usual(), 0, ITERATIONS
+        if self.work.counts_work and isinstance(found.source, MarkSource):
+            self.unit = work_unit(found.source, found.from_s, math.inf)
+            if self.unit.name:
+                self.log.note(f"counted in {self.unit.name}: {self.unit.amount:.4g} per iteration")
         self._period = self.row, found.iteration_s, self.log.elapsed_s
         self.method.count(True)
-        request, here = self.work.request, self.method.rungs.reference
-        if request.warm_start:
-            same = known_runs(request.label, self.gpus.devices[0])
-            self.method.first, known = first_row(same, self.gpus.space, self.method)
-            self.method.first = -1 if self.method.first == here else self.method.first
-            if known:
-                self.log.note(known)
-
     def distrust(self, why: str) -> None:
         """Count no iterations of the power trace any more; the clocks keep the limit."""
         self.log.note(f"the period of the power readings cannot be trusted: {why}; the clocks alone keep the "
                       "limit")
-        self.source, self.distrusted, self.log.found = None, True, None
+        self.source, self.log.found = None, None
+        self.by_clocks()
+
+    def by_clocks(self) -> None:
+        """The clocks alone keep the limit from now on; the power at the default setting is known."""
+        self.distrusted = True
+        if self._default is not None and not self.method.measured:
+            self.method.blocks.insert(0, self._default)
         self.method.count(False)
+
+    def read_default(self) -> None:
+        """Read the energy of the first look at the default setting."""
+        from_s, to_s = self.default_s
+        used = energy(self.gpus.meter, from_s, to_s)
+        if used is not None:
+            error_j = math.hypot(
+                used.uncertainty_j / 1.96, used.energy_j * power_error(self.gpus, from_s, to_s)
+            )
+            self._default = Block(
+                self.method.rungs.reference, 0.0, to_s - from_s, used.energy_j, error_j, 0.0, 0.0,
+                0.5 * (from_s + to_s) - self.begun_s,
+            )
 
     def ends_s(self, from_s: float, to_s: float) -> np.ndarray:
         """Ends of iterations between two times; none where the job does not report them."""
@@ -168,8 +208,7 @@ class TunedJob:
         if known == row:
             here = there = 1.0
         low, high = seconds / here / (1.0 + wide), seconds * there * (1.0 + wide)
-        middle = math.sqrt(low * high)
-        return Guess(middle, max(math.log(high / low) / 4, 0.02), low, high)
+        return Guess(math.sqrt(low * high), max(math.log(high / low) / 4, 0.02), low, high)
 
     # blocks
 
@@ -179,32 +218,51 @@ class TunedJob:
         return BlockMeter(
             self.gpus, self.source, plan, self.usual, asked_s=now_s, unit_s=self.method.unit_s,
             guess=self._guess(plan.row) if traced else None, origin_s=self.begun_s,
+            unit=self.unit,
         )
 
-    def tell(self, block: Block) -> bool:
-        """A block was measured; returns whether the work has changed."""
-        if isinstance(self.source, Trace):
-            why = self._wrong(block)
-            if why:
-                block = replace(block, count=0.0)  # its power counts
-                self.failed(why)
-            else:
-                self._period = block.row, block.time_s / block.count, self.log.elapsed_s
-        if block.count or self.source is None:
-            self.failures = 0
-        return self.method.tell(block)
+    def tell(self, block: Block, unseen: str = "") -> bool:
+        """A block was measured; returns whether the work has changed.
 
-    def _wrong(self, block: Block) -> str:
-        """Why the length of a block's iterations cannot be true; empty where it can."""
-        if not block.count:
-            return f"no iteration is seen in {block.time_s:.0f} s"
-        guess, unit_s = self._guess(block.row), block.time_s / block.count
-        error = 3.0 * block.time_sd
-        if guess.least_s * (1.0 - error) < unit_s < guess.most_s * (1.0 + error):
-            return ""
-        # An alias moves many times as far as the clocks allow, or becomes shorter.
-        return (f"an iteration would take {unit_s:.3g} s, and the clocks allow {guess.least_s:.3g} to "
-                f"{guess.most_s:.3g} s")
+        Args:
+            block: The measurement.
+            unseen: Why it has no iterations, where some were expected.
+        """
+        here = self.method.rungs.reference
+        if unseen:
+            changed = self.method.tell(block)
+            if not self.method.doubtful:  # the power is as usual, so the period was not one
+                self.failed(unseen)
+            return changed or self.lost
+        if isinstance(self.source, Trace) and block.count:
+            guess, unit_s, error = self._guess(block.row), block.time_s / block.count, 3 * block.time_sd
+            # An alias moves many times as far as the clocks allow, or becomes shorter.
+            if not guess.least_s * (1 - error) < unit_s < guess.most_s * (1 + error):
+                self.failed(f"an iteration would take {unit_s:.3g} s, and the clocks allow "
+                            f"{guess.least_s:.3g} to {guess.most_s:.3g} s")
+                return self.lost
+            self._period = block.row, unit_s, self.log.elapsed_s
+        self.failures = 0
+        first = block.row == here and block.count > 0 and not any(
+            each.row == here and each.count for each in self.method.blocks
+        )
+        changed = self.method.tell(block)
+        if first and self.work.request.warm_start:
+            self._recall((block.time_s / block.count, block.energy_j / block.count))
+        return changed
+
+    def _recall(self, baseline: Cost) -> None:
+        """Try first what was best in an earlier run of this job.
+
+        Args:
+            baseline: Time (s) and energy (J) of an iteration at the default setting.
+        """
+        method = self.method
+        same = known_runs(self.work.request.label, self.gpus.devices[0], baseline=baseline)
+        row, known = first_row(same, self.gpus.space, method)
+        method.first = -1 if row == method.rungs.reference else row
+        if known:
+            self.log.note(known)
 
     def failed(self, why: str) -> None:
         """A block has shown nothing.
@@ -216,12 +274,57 @@ class TunedJob:
         self.log.note(f"a block has failed: {why}")
         if self.failures >= TRIES and "energy" in why:
             raise UsageError(f"{why}, {self.failures} times in a row; without it nothing can be compared")
-        counted = {each.row for each in self.method.blocks if each.count}
         if self.failures >= TRIES and isinstance(self.source, Trace):
-            if len(counted) < 2:
+            if len({each.row for each in self.method.blocks if each.count}) < 2:
                 self.distrust(why)
             else:
                 self.lost = True
+
+    # for the record
+
+    def planned(self, plan: Plan, now_s: float) -> None:
+        """Note that a block begins."""
+        log, setting = self.log, self.method.rungs.settings[plan.row]
+        if plan.kind in KINDS:
+            log.text = f"measuring {self.name(plan.row)}: {plan.why}"
+            return
+        log.text = log.reason = self.method.sentence(plan.row)
+        if setting != log.held:
+            log.note(f"held: {log.reason}")
+            log.held, log.held_since_s = setting, now_s - log.begun_s
+        if log.settled_s is None:
+            log.settled_s = log.held_since_s
+            log.settled_iterations = round(log.iterations) if log.found is not None else None
+
+    def probed(self, meter: BlockMeter, now_s: float) -> None:
+        """Add a trial, or a block at the default setting, to the table of trials."""
+        plan, block, method, log = meter.plan, meter.block, self.method, self.log
+        if plan.kind not in KINDS:
+            return
+        first = plan.kind == "default" and not (log.trials["kind"] == "baseline").any()
+        row: dict[str, Any] = {
+            **asdict(method.rungs.settings[plan.row]), "kind": "baseline" if first else KINDS[plan.kind],
+            "outcome": "failed" if block is None else "kept", "reason": meter.failed or plan.why,
+            "at_s": meter.asked_s - log.begun_s, "cost_s": now_s - meter.asked_s, "iterations": 0,
+        }
+        if block is not None and block.count:
+            log.made += 1
+            unit_s, unit_j = method.default
+            variance = method.time_variance(block)
+            row |= {
+                "iterations": round(block.count), "time_s": block.time_s, "energy_j": block.energy_j,
+                "energy_uncertainty_j": 1.96 * block.energy_sd_j,
+                "time_sd": math.sqrt(variance),
+                "energy_sd": math.sqrt(variance + (block.energy_sd_j / block.energy_j) ** 2),
+                "cost_j": block.energy_j / block.time_s * row["cost_s"],
+                "time_ratio": block.time_s / block.count / unit_s,
+                "energy_ratio": block.energy_j / block.count / unit_j,
+            }
+            if plan.kind == "trial":
+                slower, less = 100 * (row["time_ratio"] - 1), 100 * (1 - row["energy_ratio"])
+                log.note(f"{self.name(plan.row)}: {slower:.1f} ± {196 * row['time_sd']:.1f} % slower, "
+                         f"{less:.1f} ± {196 * row['energy_sd']:.1f} % less energy")
+        log.trials = pl.concat([log.trials, pl.DataFrame([row], schema=PROBES)])
 
     def rebalance(self, now_s: float) -> bool:
         """Reduce clocks of GPUs that wait, or restore them; returns whether anything was changed."""

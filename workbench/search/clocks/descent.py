@@ -1,14 +1,14 @@
-"""The method of the tuner: every block of whole iterations is a measurement, and decides what comes next.
+"""The method of the tuner: every block of whole iterations is a measurement, and decides the next one.
 
     method = Descent(rungs, most, objective, 0.05)
     plan = method.next(now_s)          # a setting, seconds and iterations at least, and why
     method.tell(block)                 # what the block has shown
 
-There is no separate search, hold and check. What is held is the setting of least cost whose largest credible
-time fits what is left of the allowed slowdown. Another setting is tried where that is expected to pay for
+There is no separate search, hold and check. The held setting has the least cost among those whose largest
+credible time fits the rest of the allowed slowdown. Another setting is tried where that is expected to pay for
 itself in the rest of the job, and the default is measured again where a smaller error is. The time of work is
 bounded below by that at the default, and above by what the clocks under load suggest: cycles hardly grow when
-a clock falls. A card that says otherwise is believed. Two odd blocks mean that the work has changed.
+a clock falls. Measured times may exceed that bound a little. Two odd blocks mean that the work has changed.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Descent:
 
     Attributes:
         counted: Whether units of work are counted; otherwise the clocks alone keep the limit.
-        blocks: What was seen.
+        blocks: The measurements.
         time_at_s: Seconds at each setting, counted or not.
         first: A row that is tried first: the best one of an earlier run.
         least: Of ln(time) relative to the default setting: no setting takes less time.
@@ -126,7 +126,7 @@ class Descent:
         self._earlier_s = earlier_s
         self._curves = Curves(rungs, TIME, rough_sd), Curves(rungs, POWER, rough_sd)
         self._limits: dict[int, float] = {}  # bounds of the power limits that were visited, by row
-        self._odd, self._base_level = 0, 0.0
+        self._odd, self._doubted, self._base_level = 0, -1, 0.0
         self._known: tuple[float, Effects, Effects] | None = None
 
     def count(self, counted: bool) -> None:
@@ -347,10 +347,14 @@ class Descent:
         self._known = None
 
     def tell(self, block: Block) -> bool:
-        """What a block has shown; returns whether the work has changed: the second odd one in a row."""
+        """Add a block; returns whether the work has changed, which the second odd one in a row shows."""
         self.now_s = max(self.now_s, block.at_s + 0.5 * block.time_s)
         self._learn_clock(block)
         odd = self._is_odd(block)
+        if odd and not self._odd and block.row == self._doubted:
+            odd = False  # for the second time, and the default in between was as expected
+        if odd:
+            self._doubted = block.row
         self._odd = self._odd + 1 if odd else 0
         if not odd:  # else a checkpoint, or other work: the next block tells
             self.blocks.append(block)
@@ -440,7 +444,7 @@ class Descent:
         return int(np.argmin(np.where(allowed, cost, np.inf)))
 
     def about(self, row: int) -> Choice:
-        """What is known of a setting."""
+        """The estimate for a setting."""
         time, power = self.effects()
         mean, most = self.bounded(time)
         sd_t = math.sqrt(max(float(time.var[row]), 0.0) if self.counted else float(most[row]) ** 2 / 12.0)

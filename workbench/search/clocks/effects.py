@@ -33,7 +33,7 @@ VAGUE = 4.0  # variance of a level that nobody knows
 
 @dataclass(frozen=True)
 class Block:
-    """What a stretch of a running job has shown at one setting.
+    """A measured stretch of a running job at one setting.
 
     Attributes:
         row: The setting's row in the space.

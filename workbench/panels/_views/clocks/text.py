@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # The three states that a person sees, and the states of the tuner that each one includes.
 STEPS = ("measuring", "searching", "holding")
 STEP_OF = {
-    "wait": 0, "detect": 0, "baseline": 0, "search": 1, "hold": 2, "watch": 2,
+    "wait": 0, "detect": 0, "baseline": 0, "search": 1, "hold": 2,
 }
 ENDED = ("done", "refused")
 MOST_EVENTS = 4
@@ -76,7 +76,7 @@ def describe(tuning: TuningView) -> TuningText:
 def commands(tuning: TuningView) -> dict[str, bool]:
     """Whether each command is possible in the tuner's state."""
     going = tuning.state not in ENDED
-    known = going and tuning.state in ("search", "hold", "watch")
+    known = going and tuning.state in ("search", "hold")
     return {
         "start": going and tuning.paused, "step": going, "pause": going and not tuning.paused, "hold": known,
         "stop": going, "change": going,
@@ -119,15 +119,15 @@ def details(tuning: TuningView) -> list[str]:
     if tuning.period_s is not None:
         takes = format_seconds(tuning.period_s, tuning.period_uncertainty_s or None)
         lines.append(f"an iteration takes {takes}{FOUND.get(tuning.period_source, '')}")
-    elif tuning.period_source == "rate":
-        lines.append("no iterations found: settings are compared by their work rate")
+    elif tuning.period_source == "clocks":
+        lines.append("no iterations found: the clocks alone keep the slowdown limit")
     return lines
 
 
 def choice_text(choice: Choice, tuning: TuningView) -> str:
     """The choice with its measured or predicted change."""
     state = tuning.state
-    first = "held" if state in ("hold", "watch") else "best so far" if state not in ENDED else "chosen"
+    first = "held" if state == "hold" else "best so far" if state not in ENDED else "chosen"
     if choice.setting == tuning.reference:
         best = "no better setting is known within the slowdown limit"
         return f"{first}: the default setting ({choice.setting}); {best}"
