@@ -4,7 +4,8 @@
 
 No data is needed. `benchmarks.fixtures.true_jobs` draws a card and a training per job: tables of time and
 power instead of formulas, and sensors of seven architectures. Jobs have thermal drift, growing and bucketed
-iterations, waits, checkpoints and changes of the work. Half of them report their steps. `benchmarks.clocks_online` explains how the tuner runs on a stepped machine.
+iterations, waits, checkpoints and changes of the work. Half of them report their steps.
+`benchmarks.clocks_online` explains how the tuner runs on a stepped machine.
 
 The seed of a published run is 2000 plus the hash of the contents of `workbench/tuning` and `workbench/search`
 modulo a million, so that nobody knows its jobs before the program is finished; it is printed with the commit.

@@ -100,7 +100,7 @@ def test_it_keeps_the_limit_and_finds_most_of_the_possible_saving(compute: float
     assert np.mean(shares) >= 0.6
 
 
-def test_a_card_whose_cycles_grow_is_believed() -> None:
+def test_measured_times_overrule_the_bound_of_the_clocks() -> None:
     """Each step of the clock takes 1 % more than the ratio of the clocks, as no law has it."""
     time, power = tables(1.0)
     job = Job(time * (1 + 0.01 * np.minimum(np.arange(len(time)), 8)), power)

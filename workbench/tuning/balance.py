@@ -23,7 +23,7 @@ from ..records import Setting
 from .arrival import PARAMS as ARRIVAL_PARAMS
 from .gpus import TunedGpus
 
-FIRST_LOOK_S = 20.0  # at a setting, until clocks of GPUs that wait are reduced
+FIRST_CHANGE_S = 20.0  # at a setting, until clocks of GPUs that wait are reduced
 
 
 def reduced_clocks(
@@ -110,7 +110,7 @@ class Balance:
     def _restart(self, now_s: float) -> None:
         self._setting = self._gpus.current
         self._from_s = now_s + ARRIVAL_PARAMS.longest_s
-        self._due_s = self._from_s + FIRST_LOOK_S
+        self._due_s = self._from_s + FIRST_CHANGE_S
         if self._setting not in self._gpus.reductions:
             self._before = None
 

@@ -46,14 +46,14 @@ class Usual:
     """Which iterations are usual; different lengths of batches are."""
 
     def __init__(self) -> None:
-        self._seen = np.empty(0)
+        self._lengths_s = np.empty(0)
 
     def mask(self, lengths: Array) -> Array:
         """Whether each of these is usual, given those before."""
-        self._seen = np.concatenate([self._seen, lengths])[-LAST:]
-        if len(self._seen) < ENOUGH:
+        self._lengths_s = np.concatenate([self._lengths_s, lengths])[-LAST:]
+        if len(self._lengths_s) < ENOUGH:
             return np.asarray(lengths < 3 * np.median(lengths))
-        usual = lengths < LATE * np.quantile(self._seen, 0.9)
+        usual = lengths < LATE * np.quantile(self._lengths_s, 0.9)
         # Where most are long, the work or the setting is another.
         return usual if usual.mean() > 0.5 else np.ones(len(lengths), bool)
 
@@ -201,7 +201,13 @@ def clock_under_load(rows: Array, sds: float) -> float:
 def steps(
     source: Marked, from_s: float, to_s: float, unit: WorkUnit = ITERATIONS
 ) -> tuple[Array, Array]:
-    """Ends of iterations between two times, and the units of work between one end and the next."""
+    """Ends of iterations between two times, and the units of work between one end and the next.
+
+    Args:
+        source: Of the ends.
+        from_s, to_s: The two times.
+        unit: Of the work.
+    """
     if isinstance(source, Counter):
         times, values = source.observed
         inside = (times >= from_s) & (times <= to_s)

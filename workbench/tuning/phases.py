@@ -35,7 +35,7 @@ from .tuned_job import TRIES, TunedJob, Workplace
 if TYPE_CHECKING:
     from ..search.surrogates.predictor import Prediction
 
-LOOK_S = 2.0  # of clocks under load at the default setting
+LOAD_S = 2.0  # of clocks under load at the default setting
 CHECK_S = 5.0  # between two looks at limits that another program may have set
 LONGEST_BLOCK_S = 600.0  # at most: samples of a block are kept until it ends
 UNSURE_S = 15.0  # of a block without iterations, after an odd one: a checkpoint takes seconds
@@ -143,7 +143,7 @@ class Looking(TunerPhase):
             if settled_s is None:
                 return self
             self._settled_s = max(settled_s, self._from_s)
-        if now_s - self._settled_s < LOOK_S:
+        if now_s - self._settled_s < LOAD_S:
             return self
         job = TunedJob(self.work, self._settled_s, now_s, self._prediction(now_s))
         self.work.log.ledger.open(job.method, self._settled_s)
@@ -152,7 +152,7 @@ class Looking(TunerPhase):
     def _prediction(self, now_s: float) -> Prediction | None:
         """What a model of this GPU predicts, for a method that uses one."""
         gpus, log = self.work.gpus, self.work.log
-        power_w = mean_power_w(gpus.recorder.rows(gpus.devices[0].uuid, now_s - LOOK_S, now_s))
+        power_w = mean_power_w(gpus.recorder.rows(gpus.devices[0].uuid, now_s - LOAD_S, now_s))
         if self._forecast is None or power_w is None:
             return None
         prior, why = self._forecast.prediction(gpus.space, power_w)
@@ -184,7 +184,7 @@ class Measuring(TunerPhase):
         self._finder: IterationDetector | None = None
         if job.source is None:
             self._finder = IterationDetector(
-                gpus.recorder, gpus.devices, marked.marks, marked.counter, now_s - LOOK_S
+                gpus.recorder, gpus.devices, marked.marks, marked.counter, now_s - LOAD_S
             )
 
     # one step
@@ -198,7 +198,7 @@ class Measuring(TunerPhase):
         if self._read_default and now_s >= job.default_s[1] + READ_S:
             self._read_default = False
             job.read_default()
-        if self._finder is not None and self._look(now_s):
+        if self._finder is not None and self._find(now_s):
             return self
         if self._meter is None:
             self._next(now_s)
@@ -212,7 +212,7 @@ class Measuring(TunerPhase):
             return self
         return self._done(meter, now_s)
 
-    def _look(self, now_s: float) -> bool:
+    def _find(self, now_s: float) -> bool:
         """Look for iterations; returns whether they were found just now. Marks may come at any time."""
         finder, job = self._finder, self.job
         assert finder is not None
@@ -269,7 +269,8 @@ class Measuring(TunerPhase):
             plan = replace(plan, seconds=BLOCK_S)
         if request.paused or job.pinned is not None:
             row = job.pinned if job.pinned is not None else method.best_measured()
-            return Plan(row, seconds, BLOCK_COUNT, "held", "paused" if request.paused else "chosen by hand")
+            why = "paused" if request.paused else "chosen by a person"
+            return Plan(row, seconds, BLOCK_COUNT, "held", why)
         if request.once and plan.kind not in ("trial", "default"):
             request.once, request.paused = False, True
             job.log.note("there is nothing more to try")

@@ -5,10 +5,10 @@
     method.tell(block)                 # what the block has shown
 
 There is no separate search, hold and check. The held setting has the least cost among those whose largest
-credible time fits the rest of the allowed slowdown. Another setting is tried where that is expected to pay for
-itself in the rest of the job, and the default is measured again where a smaller error is. The time of work is
-bounded below by that at the default, and above by what the clocks under load suggest: cycles hardly grow when
-a clock falls. Measured times may exceed that bound a little. Two odd blocks mean that the work has changed.
+credible time fits the rest of the allowed slowdown. Another setting is tried where that is expected to pay
+for itself in the rest of the job. The default is measured again where a smaller error pays. Work never takes
+less time than at the default, and hardly more than the clocks under load suggest: cycles hardly grow when a
+clock falls. Measured times overrule that. Two odd blocks mean that the work has changed.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def time_bounds(rungs: Ladders, clocks_mhz: Array, busy: Array) -> Array:
         clocks_mhz: SM clocks at the default setting, sampled under load; NaN: unknown.
         busy: Utilisation (0..1) of each sample.
     """
-    seen = np.isfinite(clocks_mhz) & (busy > 0.05)
-    if not seen.any():
+    known = np.isfinite(clocks_mhz) & (busy > 0.05)
+    if not known.any():
         return np.full(len(rungs.z), math.inf)
-    clock, share, idle = clocks_mhz[seen], busy[seen], 1.0 - float(busy.mean())
+    clock, share, idle = clocks_mhz[known], busy[known], 1.0 - float(busy.mean())
     most = np.ones(len(rungs.z))
     for row, setting in enumerate(rungs.settings):
         if rungs.knob[row] == CLOCK and setting.sm_clock_mhz:
@@ -186,8 +186,8 @@ class Descent:
         top = np.log(np.maximum(self.most, 1.0) * (1.0 + GROWTH * (1.0 - np.exp(-self.rungs.z))))
         if not self.counted:
             return 0.5 * top, top
-        top = np.where(self.sure, top, 5.0)
         sd = np.sqrt(np.maximum(time.var, 1e-12))
+        top = np.where(self.sure & (time.mean - sd <= top), top, 5.0)  # measured times overrule the bound
         low, high = (self.least - time.mean) / sd, (top - time.mean) / sd
         below, share = ndtr(low), np.maximum(ndtr(high) - ndtr(low), 1e-12)
 
@@ -292,16 +292,16 @@ class Descent:
                 break
             noise_t, noise_p = self._noise(seconds), LEAST_SD**2 + (0.02 / seconds) ** 2
             # Of what a block will show, and its covariance with the setting's own effect.
-            seen_t = time.var + 2 * time.with_level + time.level_var + noise_t
-            seen_p = power.var + 2 * power.with_level + power.level_var + noise_p
+            block_t = time.var + 2 * time.with_level + time.level_var + noise_t
+            block_p = power.var + 2 * power.with_level + power.level_var + noise_p
             own_t, own_p = time.var + time.with_level, power.var + power.with_level
-            after = np.sqrt(np.maximum(time.var - own_t**2 / seen_t, 1e-12))
-            learned = np.sqrt(own_t**2 / seen_t + 1e-12)
+            after = np.sqrt(np.maximum(time.var - own_t**2 / block_t, 1e-12))
+            learned = np.sqrt(own_t**2 / block_t + 1e-12)
             keeps = np.where(most <= allowed, 1.0, ndtr((allowed - SURE_SD * after - mean) / learned))
             keeps = np.where((mean <= allowed + 0.5 * limit) & (top <= reach), keeps, 0.0)
             apart_t = own_t - time_h - time.with_level[held]
             apart_p = own_p - power_h - power.with_level[held]
-            sd = np.sqrt((slope_t * apart_t) ** 2 / seen_t + (slope_p * apart_p) ** 2 / seen_p + 1e-12)
+            sd = np.sqrt((slope_t * apart_t) ** 2 / block_t + (slope_p * apart_p) ** 2 / block_p + 1e-12)
             u = (cost[held] - cost) / sd
             expected = sd * (u * ndtr(u) + np.exp(-u * u / 2) / math.sqrt(2 * math.pi))
             late = np.maximum(np.exp(mean - allowed) - 1.0, 0.0) / max(limit, 1e-3) * saving

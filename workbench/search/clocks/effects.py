@@ -159,7 +159,15 @@ class Curves:
         self._limit = ((knob == LIMIT) & (z > 0)).astype(float)
 
     def fit(self, rows: Array, at_min: Array, values: Array, variances: Array, now_min: float) -> Effects:
-        """The effects, given the logarithms of what blocks have shown; times in minutes."""
+        """The effects, given measured blocks.
+
+        Args:
+            rows: Their settings, (blocks,).
+            at_min: Their middles in minutes, in order.
+            values: Logarithms of their times of a unit, or powers.
+            variances: Of these.
+            now_min: The time that the effects are wanted for.
+        """
         prior, limit = self._prior, self._limit
         begin = at_min[0] if len(at_min) else now_min
         t, now = at_min - begin, max(now_min - begin, 0.0)

@@ -93,8 +93,13 @@ class PosteriorDraws:
 
 
 def condition(prior: Prior, rows: Array, logs: Array, rng: np.random.Generator) -> PosteriorDraws:
-    """The posterior given ln time and ln energy, (rows, 2), that were measured at some rows; there may be
-    none.
+    """The posterior given measurements at some rows; there may be none.
+
+    Args:
+        prior: Before them.
+        rows: Where, (rows,).
+        logs: Logarithms of time and energy, (rows, 2).
+        rng: Draws the errors.
     """
     target = logs.T.ravel()
     samples = np.hstack([prior.log_times, prior.log_energies])
