@@ -330,6 +330,7 @@ def test_a_trial_beyond_the_slowdown_limit_is_ended_immediately(lab: Callable[..
     tuner.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [0.0, 0.02])
 def test_the_bound_holds_for_the_whole_job(lab: Callable[..., Lab], bound: float) -> None:
     plain_s, _ = costs(lab(), 400, None)
@@ -1205,6 +1206,7 @@ def test_a_power_limit_is_suggested_for_a_running_job_at_the_default_limit_only(
     assert "no suggestion" in said[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["a tuned run", "a sweep"])
 def test_the_next_run_of_a_job_starts_from_earlier_measurements(
     lab: Callable[..., Lab], source: str
