@@ -139,6 +139,7 @@ def test_a_running_cell_is_tuned_and_steered_and_leaves_a_picture(opened: Notebo
     assert opened.outputs(2)[0]["data"]["text/plain"] == "True"  # the GPU is as it was
 
 
+@pytest.mark.slow
 def test_start_tunes_the_running_work_and_stop_restores_the_gpu(notebook: Make) -> None:
     opened = notebook([SET_UP, "workbench.panels.clocks()", TRAIN, BACK])
     opened.execute(0, 1)

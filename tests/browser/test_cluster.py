@@ -174,6 +174,7 @@ def test_policies_are_chosen_run_compared_and_inspected(opened: Notebook) -> Non
     assert three["cells"][2][1] in "".join(left["text/html"])
 
 
+@pytest.mark.slow
 def test_progress_moves_and_cancel_ends_it(opened: Notebook) -> None:
     page = opened.page
     page.locator(".workbench-set-log").select_option("large")
@@ -233,6 +234,7 @@ def test_progress_moves_and_cancel_ends_it(opened: Notebook) -> None:
     assert page.locator(".workbench-set-load_threshold").is_disabled()  # nobody who is chosen shares
 
 
+@pytest.mark.slow
 def test_it_goes_on_while_a_cell_runs(opened: Notebook) -> None:
     page = opened.page
     opened.run(2)

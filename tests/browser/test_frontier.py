@@ -168,6 +168,7 @@ def test_sliders_keys_and_clicks_move_the_choice_the_table_and_the_kernel(
     opened.theme("JupyterLab Light")
 
 
+@pytest.mark.slow
 def test_the_kernel_receives_a_step_during_a_cell_and_a_stale_choice_moves(opened: Notebook) -> None:
     state_when(opened, "it.heard && it.row >= 0")
     opened.run(2)
@@ -187,6 +188,7 @@ def test_the_kernel_receives_a_step_during_a_cell_and_a_stale_choice_moves(opene
     assert "power_limit_w=120" in opened.outputs(4)[0]["data"]["text/plain"]
 
 
+@pytest.mark.slow
 def test_it_steps_while_the_kernel_is_busy_and_shows_how_long_it_waits(opened: Notebook) -> None:
     state_when(opened, "it.heard && it.row >= 0")
     deafen(opened)

@@ -112,6 +112,7 @@ def test_recurrences_run_on_a_click_and_eta_changes_the_choice(opened: Notebook,
     opened.theme("JupyterLab Light")
 
 
+@pytest.mark.slow
 def test_it_answers_while_a_cell_runs_and_shows_errors(opened: Notebook) -> None:
     page = opened.page
     opened.run(2)
@@ -137,6 +138,7 @@ ETAS = """() => [...document.querySelectorAll('.workbench-panel')].filter((each)
 })"""
 
 
+@pytest.mark.slow
 def test_set_eta_from_python_moves_the_slider_and_the_marked_point_in_every_view(opened: Notebook) -> None:
     opened.execute(3, 5)
     opened.wait(f"() => ({ETAS})().filter((it) => it.eta === '0.5' && it.best).length === 2")

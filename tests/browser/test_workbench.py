@@ -65,6 +65,7 @@ CLUSTER = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_policies_that_were_run_while_their_tab_was_hidden_are_drawn_when_it_comes_to_the_front(
     notebook: Make,
 ) -> None:
@@ -101,6 +102,7 @@ DISPLAYED = """() => [...document.querySelectorAll('.jp-OutputArea-child')]
   .filter((each) => each.offsetHeight > 0).map((each) => each.innerText)"""
 
 
+@pytest.mark.slow
 def test_two_views_of_a_frontier_stay_in_step_and_a_file_is_saved_once(notebook: Make) -> None:
     made = notebook([SET_UP, "workbench.panels.frontier(points)"])
     made.execute(0, 1)

@@ -68,6 +68,7 @@ def anything(rng: random.Random, cluster: Cluster) -> pl.DataFrame:
     return pl.DataFrame(rows, infer_schema_length=None, schema_overrides={**floats, "gpu_type": pl.String})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_ends_on_any_cluster(name: str) -> None:
     ended = 0

@@ -329,6 +329,7 @@ def test_a_home_of_ones_own_choice_is_used(tmp_path: Path, monkeypatch: pytest.M
     assert _paths.home() == (Path(os.environ["XDG_DATA_HOME"]) / "gpu-energy-workbench", "")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*is still changed:RuntimeWarning")
 def test_a_hundred_changes_with_a_faulty_driver_restore_or_report_the_rest(
     machine: Machine, monkeypatch: pytest.MonkeyPatch

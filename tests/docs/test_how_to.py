@@ -11,13 +11,16 @@ import pytest
 from pages import DOCS, ROOT, RUN, blocks
 
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
+SLOW = {"distributed", "compare", "recurring", "apply"}  # trainings that run for a while
 WITH_CODE = [
     page for page in PAGES
     if any(each.language in RUN and not each.reason and not each.file for each in blocks(page.read_text()))
 ]
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [
+    pytest.param(page, marks=[pytest.mark.slow] if page.stem in SLOW else [], id=page.stem) for page in WITH_CODE
+])
 def test_the_commands_of_a_page_work(page: Path, tmp_path: Path) -> None:
     here = Path(__file__).parent
     paths = os.pathsep.join([str(ROOT), str(here)])

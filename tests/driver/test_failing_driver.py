@@ -22,6 +22,7 @@ def test_each_function_of_the_simulated_driver_may_fail(made: list[Machine], tmp
     no_harm(made[0].run("faults.py", str(code)))
 
 
+@pytest.mark.slow
 @needs_stand_in()
 @pytest.mark.parametrize("code", [
     UNKNOWN, GPU_IS_LOST,

@@ -31,8 +31,8 @@ MACHINES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "limits clamped": ("570", {"gpus": [{"model": "A100", **STEADY, "limit_clamp": 1, "limit_quantum_mw": 1000}]}, {}),
     "a cap below": ("570", {"gpus": [{"model": "H100", **STEADY, "bmc_cap_w": 500}]}, {}),
 }
-# Cards that differ from the others in numbers only.
-SLOW = {"A100, R470", "V100", "T4", "GTX 1080 Ti", "A40", "RTX 3090", "GH200"}
+# Cards and drivers that differ from the others in few things; `make test-all` has them.
+SLOW = {"A100, R470", "V100", "T4", "GTX 1080 Ti", "A40", "RTX 3090", "GH200", "8 H100", "B200", "vGPU", "P100"}
 SIMULATED = {"A100": {}, "P100": {"source": "integrated"}, "H100,A40,V100": {"count": 3}}
 
 

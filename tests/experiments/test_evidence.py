@@ -120,6 +120,7 @@ def test_another_card_and_a_simulated_one_teach_nothing(mine: session.Session) -
 # who teaches whom
 
 
+@pytest.mark.slow
 def test_a_recurring_job_teaches_a_tuned_cell_and_a_sweep(mine: session.Session) -> None:
     job = RecurringJob("train", [256, 1024], 1024, target=0.6, seed=1, max_epochs=30)
 
@@ -146,6 +147,7 @@ def test_a_recurring_job_teaches_a_tuned_cell_and_a_sweep(mine: session.Session)
     ).note
 
 
+@pytest.mark.slow
 def test_a_tuned_cell_teaches_a_sweep_and_is_left_out_where_it_is_wrong(mine: session.Session) -> None:
     space = {"power_limit_w": [*LIMITS_W]}
 

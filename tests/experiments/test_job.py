@@ -162,6 +162,7 @@ def test_without_samples_a_run_counts_what_its_counter_has_risen_by(machine: Mac
     assert [(each.name, each.amount) for each in run.measurement.work] == [("samples", 16.0)]
 
 
+@pytest.mark.slow
 def test_the_profile_is_that_of_whole_epochs_at_every_limit(machine: Machine, job: Made) -> None:
     nightly = job(max_epochs=60)
     with nightly.recurrence() as run:
@@ -180,6 +181,7 @@ def test_the_profile_is_that_of_whole_epochs_at_every_limit(machine: Machine, jo
     sessions.current().restore()
 
 
+@pytest.mark.slow
 def test_short_epochs_are_profiled_too(machine: Machine, job: Made) -> None:
     """An epoch of 12 iterations, of which one slice takes more."""
     nightly = job(sizes=(1024, 4096), max_epochs=60)
@@ -195,6 +197,7 @@ def test_short_epochs_are_profiled_too(machine: Machine, job: Made) -> None:
     assert other.study.attempts[0].profile
 
 
+@pytest.mark.slow
 def test_epochs_alone_are_enough(machine: Machine, job: Made) -> None:
     """A loop that never calls step()."""
     nightly = job("epochs", [1024], 1024, max_epochs=60)
@@ -211,6 +214,7 @@ def test_epochs_alone_are_enough(machine: Machine, job: Made) -> None:
     assert by_limit[250.0] == pytest.approx(8.5, rel=0.05)
 
 
+@pytest.mark.slow
 def test_pauses_between_iterations_are_not_in_the_profile(machine: Machine, job: Made) -> None:
     """A loop that evaluates every ten iterations and never calls epoch()."""
     nightly = job("pauses", [1024], 1024)
@@ -228,6 +232,7 @@ def test_pauses_between_iterations_are_not_in_the_profile(machine: Machine, job:
     assert iteration_s == pytest.approx((machine.clock() - begin_s) / 40, rel=0.03)
 
 
+@pytest.mark.slow
 def test_several_gpus_have_one_limit_and_one_sum(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +321,7 @@ def test_an_end_without_report_counts_as_failed(machine: Machine, job: Made) -> 
     assert {a.recurrence for a in nightly.study.attempts} == {0}  # the second was a retry
 
 
+@pytest.mark.slow
 def test_a_run_that_is_not_worth_going_on_is_stopped(machine: Machine, job: Made) -> None:
     nightly = job(policy="zeus", sizes=(512, 1024))
     nightly.run(lambda run: train(run, machine))
@@ -386,6 +392,7 @@ def test_a_database_that_cannot_be_reached_ends_no_training(
     assert nightly.study.attempts[-1].epochs == 4
 
 
+@pytest.mark.slow
 def test_a_batch_size_that_does_not_fit_is_tried_once(machine: Machine, job: Made) -> None:
     nightly = job("memory", [512, 1024, 8192], 8192, max_epochs=100)
     runs = [nightly.run(lambda run: train(run, machine)) for _ in range(3)]
@@ -396,6 +403,7 @@ def test_a_batch_size_that_does_not_fit_is_tried_once(machine: Machine, job: Mad
     assert nightly.study.barred() == {}
 
 
+@pytest.mark.slow
 def test_three_failed_runs_end_a_recurrence_and_the_next_begins(machine: Machine, job: Made) -> None:
     nightly = job("fails", [512, 1024], 1024, max_epochs=14)
     nightly.run(lambda run: train(run, machine))
@@ -494,6 +502,7 @@ def test_optunas_sampler_runs_a_job(machine: Machine, job: Made) -> None:
     assert {run.batch_size for run in runs} <= set(SIZES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", [EnergyDelay(1), 0.0])
 def test_any_objective_runs_and_rescores_the_history(machine: Machine, objective: object, job: Made) -> None:
     nightly = job(objective=objective, sizes=(512, 1024))

@@ -323,6 +323,7 @@ def test_a_sweep_that_makes_no_sense_is_refused(space: Any, options: dict[str, A
 # where trials run
 
 
+@pytest.mark.slow
 def test_each_gpu_has_one_trial_at_a_time_and_a_process_that_dies_costs_no_configuration(
     two: session.Session, tmp_path: Path
 ) -> None:

@@ -190,6 +190,7 @@ def test_limits_that_cannot_be_kept_are_refused(limit: dict[str, object], messag
         plans.at(**limit)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(DATA.glob("perseus_*.csv")) or [None], ids=lambda path: path.stem if path else "none")
 def test_measured_profiles(path: Path | None) -> None:
     if path is None:

@@ -22,6 +22,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
     return _found[request.param]
 
 
+@pytest.mark.slow
 def test_all_are_tried(tmp_path: Path) -> None:
     _found.update(cases(tmp_path, 5))
     assert tuple(_found) == NAMES

@@ -122,6 +122,7 @@ def test_readings_whose_refresh_is_unknown_do_not_spoil_the_others() -> None:
     assert_waits(result, made, 0.01)
 
 
+@pytest.mark.slow
 def test_sixty_four_gpus() -> None:
     made = job(gpus=64, slower=0.05, duration_s=30.0)
     result = found(made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from workbench.panels._views.power.series import BINS, MOST_ROWS, WINDOW_S, Rows, Series, is_gap, thin
 
@@ -42,6 +43,7 @@ def test_a_gpu_without_power_readings_keeps_its_clocks() -> None:
     assert not is_gap(few).any()
 
 
+@pytest.mark.slow
 def test_a_day_takes_no_more_room_than_some_minutes_and_the_last_minute_is_whole() -> None:
     series = Series()
     for minute in range(0, 24 * 60, 5):

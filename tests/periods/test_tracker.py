@@ -581,6 +581,7 @@ def test_memory_does_not_grow_after_an_hour_of_samples_and_hardly_anything_is_de
     assert len(calls) < 18  # one in ten minutes, once the period is known
 
 
+@pytest.mark.slow
 def test_hours_without_a_period_stay_cheap() -> None:
     calls = 0
 

@@ -161,6 +161,7 @@ def test_the_80_percent_interval_holds_most_workloads_that_were_not_trained(mode
     assert 0.65 < np.mean(inside) <= 1.0
 
 
+@pytest.mark.slow
 def test_predictions_agree_for_the_same_physics_at_other_clocks_and_watts() -> None:
     here = ClockModel.train(training(), gpu=GPU)
     there = ClockModel.train(training(scale=1.4), gpu=GPU)
@@ -229,6 +230,7 @@ def test_a_limit_acts_like_the_clock_at_which_power_meets_it(model: ClockModel) 
         assert power == pytest.approx(np.log(limit_w / answer(memory, draw, 1.0)[1]), abs=0.06)
 
 
+@pytest.mark.slow
 def test_a_training_set_of_limits_teaches_limits() -> None:
     frame = training(limits=True).filter(
         pl.col("power_limit_w").is_not_null()
@@ -246,6 +248,7 @@ def test_a_training_set_of_limits_teaches_limits() -> None:
         )
 
 
+@pytest.mark.slow
 def test_each_set_of_features_has_its_own_inputs() -> None:
     nvml = ClockModel.train(training(), gpu=GPU, feature_set="nvml")
     assert set(nvml.features) == {"gpu_utilisation", "power_share"}
@@ -344,6 +347,7 @@ def test_a_workload_without_its_reference_is_named_and_left_out() -> None:
     assert [each.partition(":")[0] for each in curves.dropped] == ["w5"]
 
 
+@pytest.mark.slow
 def test_holes_in_a_training_set_are_no_zeros() -> None:
     frame = training()
     holes = frame.filter(~((pl.col("workload").is_in(["w1", "w2", "w7"])) & (pl.col("sm_clock_mhz") == 900)))

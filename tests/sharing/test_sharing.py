@@ -725,6 +725,7 @@ def test_a_job_that_seems_to_hang_is_followed_to_its_end(lab: Machine, impatient
     assert [job.outcome for job in shared.jobs] == ["ok", "ok"]
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_no_hang_however_long_it_is(lab: Machine, impatient: None) -> None:
     evaluates = (
         "for _ in range(1000):\n    steps(60)\n    with workbench.phase('evaluation'): time.sleep(1.5)"
@@ -737,6 +738,7 @@ def test_an_evaluation_is_no_hang_however_long_it_is(lab: Machine, impatient: No
     assert not any("no iteration" in note for note in shared.notes)
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_busy_is_not_taken_for_a_hang(lab: Machine, impatient: None) -> None:
     """Nothing reports the evaluation: its callback is called at its end only."""
     quiet_then_busy = (
@@ -762,6 +764,7 @@ def test_a_job_that_never_iterates_is_given_up(lab: Machine, tmp_path: Path) -> 
     assert ended.exists()  # what was not begun had its turn afterwards
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("on_break", "ends"), [("stop", ["ok", "stopped"]), ("pause", ["ok", "ok"])])
 def test_a_newcomer_that_breaks_the_bound_leaves_the_gpu_and_the_other_goes_on(
     lab: Machine, tmp_path: Path, on_break: str, ends: list[str]
@@ -783,6 +786,7 @@ def test_a_newcomer_that_breaks_the_bound_leaves_the_gpu_and_the_other_goes_on(
     assert [job.outcome for job in shared.jobs] == ends
 
 
+@pytest.mark.slow
 def test_a_bound_that_is_broken_in_the_first_epoch_only_is_noticed_there(
     lab: Machine, tmp_path: Path
 ) -> None:
@@ -920,6 +924,7 @@ def _left(pids: list[int]) -> list[int]:
     return left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_paused_jobs_die_with_the_process_that_paused_them(lab: Machine, tmp_path: Path, shape: str) -> None:
     """Killed outright, nothing can be tidied up: a stopped job would hold its memory for ever."""

@@ -372,6 +372,7 @@ def test_a_trial_beyond_the_slowdown_limit_is_ended_immediately(
     tuner.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [0.0, 0.02])
 def test_the_bound_holds_for_the_whole_job(lab: Callable[..., Lab], bound: float) -> None:
     plain_s, _ = costs(lab(), 400, None)
@@ -1107,6 +1108,7 @@ def test_the_best_setting_of_another_job_is_not_held(lab: Callable[..., Lab]) ->
     tuner.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["a tuned run", "a sweep"])
 def test_the_next_run_of_a_job_tries_the_best_setting_of_the_earlier_one_first(
     lab: Callable[..., Lab], source: str

@@ -178,7 +178,7 @@ class Measuring(TunerPhase):
         self.state = "detect"
         self._meter: BlockMeter | None = None
         self._before = job.row  # of the block before this one
-        self._read_default = True
+        self._read_default, self._planned = True, False
         self._check_s = now_s
         gpus, marked = job.gpus, job.work.marked
         self._finder: IterationDetector | None = None
@@ -263,6 +263,9 @@ class Measuring(TunerPhase):
         seconds = min(max(BLOCK_S, HOLD_SHARE * at_s), LONGEST_BLOCK_S)
         if plan.seconds > LONGEST_BLOCK_S:
             plan = replace(plan, seconds=LONGEST_BLOCK_S)
+        if plan.kind == "clocks" and self._finder is not None and not self._finder.given_up and self._planned:
+            plan = replace(plan, row=job.row)  # a period at two settings is two
+        self._planned = True
         if plan.kind == "clocks" and method.doubtful:
             plan = replace(plan, seconds=UNSURE_S)
         elif job.failures and plan.kind == "held":

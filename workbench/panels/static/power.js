@@ -251,12 +251,12 @@ class LiveNumbers {
   }
 }
 
-/** Makes `draw` pause twice as long as it took, so that the page stays responsive; it draws once for all calls in a pause. */
+/** Makes `draw` pause four times as long as it took, so that the page stays responsive; it draws once for all calls in a pause. */
 function paced(draw) {
   const drawing = new Asking((_, number) => {
     const began = performance.now();
     draw();
-    requestAnimationFrame(() => setTimeout(() => setTimeout(() => drawing.answered(number), 2 * (performance.now() - began))));
+    requestAnimationFrame(() => setTimeout(() => setTimeout(() => drawing.answered(number), 4 * (performance.now() - began))));
   });
   return () => drawing.ask(null);
 }
