@@ -445,27 +445,30 @@ class Descent:
 
     def about(self, row: int) -> Choice:
         """The estimate for a setting."""
-        time, power = self.effects()
-        mean, most = self.bounded(time)
-        sd_t = math.sqrt(max(float(time.var[row]), 0.0) if self.counted else float(most[row]) ** 2 / 12.0)
-        sd_e = math.hypot(sd_t, math.sqrt(max(float(power.var[row]), 0.0)))
-        limit = math.inf if self.max_slowdown is None else math.log1p(self.max_slowdown)
-        kept = 1.0 if most[row] <= limit else float(ndtr((limit - mean[row]) / max(sd_t, 1e-6)))
+        time_ratio, time_sd, energy_ratio, energy_sd, kept = (float(each[row]) for each in self._estimates())
+        measured = any(each.row == row for each in self.blocks)
         return Choice(
-            self.rungs.settings[row], math.exp(mean[row]), math.exp(mean[row] + power.mean[row]), sd_t, sd_e,
-            kept, any(each.row == row for each in self.blocks),
+            self.rungs.settings[row], time_ratio, energy_ratio, time_sd, energy_sd, kept, measured
         )
 
     def frame(self) -> pl.DataFrame:
         """One row per setting: knobs, time_ratio, time_sd, energy_ratio, energy_sd, p_allowed, probes."""
-        found = [self.about(row) for row in range(len(self.rungs.z))]
-        probes = np.bincount([each.row for each in self.blocks], minlength=len(found))
         names = ("time_ratio", "time_sd", "energy_ratio", "energy_sd", "p_allowed")
-        columns = {name: [float(getattr(each, name)) for each in found] for name in names}
-        return knobs(self.rungs.settings).with_columns(
-            **{name: pl.Series(values) for name, values in columns.items()},
-            probes=pl.Series(probes.astype(np.int64)),
-        )
+        columns = {name: pl.Series(each) for name, each in zip(names, self._estimates(), strict=True)}
+        probes = np.bincount([each.row for each in self.blocks], minlength=len(self.rungs.z))
+        return knobs(self.rungs.settings).with_columns(**columns, probes=pl.Series(probes.astype(np.int64)))
+
+    def _estimates(self) -> tuple[Array, ...]:
+        """Ratio of the time of a unit and its relative standard deviation, the same of its energy, and the
+        probability that the slowdown limit is kept, by row.
+        """
+        time, power = self.effects()
+        mean, most = self.bounded(time)
+        time_sd = np.sqrt(np.maximum(time.var, 0.0)) if self.counted else most / math.sqrt(12.0)
+        energy_sd = np.hypot(time_sd, np.sqrt(np.maximum(power.var, 0.0)))
+        limit = math.inf if self.max_slowdown is None else math.log1p(self.max_slowdown)
+        kept = np.where(most <= limit, 1.0, ndtr((limit - mean) / np.maximum(time_sd, 1e-6)))
+        return np.exp(mean), time_sd, np.exp(mean + power.mean), energy_sd, kept
 
     def sentence(self, row: int) -> str:
         """Why a setting is held, from the numbers that decided it."""
