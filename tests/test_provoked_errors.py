@@ -168,7 +168,7 @@ MISTAKES: list[tuple[str, str, Callable[[Place], Any], tuple[str, ...]]] = [
     ("13 number", "V100", lambda p: p.shell("%%energy --repeat 0\nprint('has' 'run')"),
      ("--repeat 0", "1 or more", "was not run")),
     ("13 nothing", "V100", lambda p: p.shell("%%energy --repeat\nprint('has' 'run')"), ("--repeat", "was not run")),
-    ("14", "V100", lambda _: too_short(), ("too short", "s)", "25 s and 60 iterations")),
+    ("14", "V100", lambda _: too_short(), ("too short", "s)", "10 s and 20 iterations")),
     ("15", "", lab, ("00_your_own_training.ipynb", "SIMULATED")),
     ("16 profile", "", lambda p: p.command("profile-gpu"), ("no NVIDIA driver", "--simulate A100")),
     ("16 share", "", lambda p: p.command("share", "true", "true"), ("no NVIDIA driver", "--simulate A100")),
