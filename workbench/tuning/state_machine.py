@@ -140,7 +140,9 @@ class Tuner:
                       "simulated": bool(device.simulated)}
         if job is not None and job.method.blocks:
             method = job.method
-            row = method.held() if log.held is None else method.rungs.settings.index(log.held)
+            row = job.pinned if job.pinned is not None else method.held()
+            if self.ended and log.held is not None:
+                row = method.rungs.settings.index(log.held)
             known |= {"choice": method.about(row), "current": method.rungs.settings[job.row],
                       "belief": method.frame()}
             if method.counted:

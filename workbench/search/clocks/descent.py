@@ -71,8 +71,9 @@ def time_bounds(rungs: Ladders, clocks_mhz: Array, busy: Array) -> Array:
         busy: Utilisation (0..1) of each sample.
     """
     known = np.isfinite(clocks_mhz) & (busy > 0.05)
-    if not known.any():
-        return np.full(len(rungs.z), math.inf)
+    if not known.any():  # an idle GPU keeps nobody waiting
+        idle_gpu = len(busy) > 0 and bool((busy <= 0.05).all())
+        return np.full(len(rungs.z), 1.0 if idle_gpu else math.inf)
     clock, share, idle = clocks_mhz[known], busy[known], 1.0 - float(busy.mean())
     most = np.ones(len(rungs.z))
     for row, setting in enumerate(rungs.settings):
@@ -185,6 +186,7 @@ class Descent:
         """Mean and quantile (`SURE_SD`) of the effects on ln(time): between 0 and what the clocks allow."""
         top = np.log(np.maximum(self.most, 1.0) * (1.0 + GROWTH * (1.0 - np.exp(-self.rungs.z))))
         if not self.counted:
+            top = np.minimum(top, 1.0)  # also where the clocks are not known
             return 0.5 * top, top
         sd = np.sqrt(np.maximum(time.var, 1e-12))
         top = np.where(self.sure & (time.mean - sd <= top), top, 5.0)  # measured times overrule the bound
@@ -458,6 +460,7 @@ class Descent:
         probes = np.bincount([each.row for each in self.blocks], minlength=len(self.rungs.z))
         return knobs(self.rungs.settings).with_columns(**columns, probes=pl.Series(probes.astype(np.int64)))
 
+    @np.errstate(invalid="ignore")  # of a setting without a bound, where there is no limit either
     def _estimates(self) -> tuple[Array, ...]:
         """Ratio of the time of a unit and its relative standard deviation, the same of its energy, and the
         probability that the slowdown limit is kept, by row.
