@@ -271,7 +271,8 @@ class Run:
     def recording(self, name: str) -> Iterator[None]:
         """Record what the driver answers, from a process of its own, while the block runs."""
         path = self.directory / f"{name}.jsonl.gz"
-        command = [sys.executable, "-m", "benchmarks.first_gpu", "--recorder", str(path), self.device.uuid]
+        mine = [str(path), self.device.uuid, str(os.getpid())]
+        command = [sys.executable, "-m", "benchmarks.first_gpu", "--recorder", *mine]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert child.stdout is not None
@@ -367,8 +368,14 @@ def call_times(index: int) -> dict[str, list[float]]:
     return times
 
 
-def record(path: Path, uuid: str) -> None:
-    """Record a GPU until an interrupt, with readings that the workbench does not use. Prints a line first."""
+def record(path: Path, uuid: str, parent: int) -> None:
+    """Record a GPU until an interrupt, with readings that the workbench does not use. Prints a line first.
+
+    Args:
+        path: The recording.
+        uuid: Of the GPU.
+        parent: Process that this one ends with.
+    """
     import pynvml
 
     from workbench._processes import die_with
@@ -376,7 +383,7 @@ def record(path: Path, uuid: str) -> None:
     from workbench.device.discovery import open_device
     from workbench.measurement.sampler import FOLLOW_S, LOCK_SHARE, STATUS_EVERY_S
 
-    die_with(os.getppid(), signal.SIGINT)  # then the recording is written all the same
+    die_with(parent, signal.SIGINT)  # then the recording is written all the same
     device = open_device(uuid)
     handle, stop = pynvml.nvmlDeviceGetHandleByUUID(uuid), threading.Event()
 
@@ -397,7 +404,7 @@ def record(path: Path, uuid: str) -> None:
 
 def main() -> None:
     if sys.argv[1:2] == ["--recorder"]:
-        record(Path(sys.argv[2]), sys.argv[3])
+        record(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
         return
     parser = argparse.ArgumentParser(
         description=__doc__,
