@@ -237,7 +237,7 @@ export class Asking {
   }
 }
 
-/** `draw` for calls that come often: it pauses four times as long as a drawing and its painting take (5 s at most, as a hidden page paints nothing). */
+/** A `draw` that may be called often: after each drawing it pauses four times as long as that took, but 5 s at most, as a hidden page paints nothing. */
 export function paced(draw) {
   const drawing = new Asking((_, number) => {
     const began = performance.now();
