@@ -234,7 +234,7 @@ SHIFTS = """() => {
   globalThis.shifts = new PerformanceObserver((list) => list.getEntries().forEach(({ value }) => (globalThis.moved += value)));
   globalThis.shifts.observe({ type: 'layout-shift' });
 }"""
-# The height of the view in its last moment with a Stop button: what it says about the iteration may have become longer.
+# Keeps the last height of the running view: the sentence about the iteration may become longer.
 WATCH = """() => {
   const panel = [...document.querySelectorAll('.workbench-panel')].at(-1);
   const look = () => {
@@ -278,6 +278,8 @@ def test_nothing_moves_when_a_cell_ends_and_its_result_takes_the_place_of_the_li
         assert abs(done["height"] - made.page.evaluate("globalThis.lastHeight")) < (4 if width > 1000 else 24)
         assert done["moved"] < 0.05
         assert min(live["least"], done["least"]) >= 10
+        headline = made.page.locator(".workbench-headline").last.text_content() or ""
+        assert not headline.startswith("Looking")  # the cell is over
         made.page.locator(".workbench-toggle-details").click()
         made.wait("() => document.querySelector('.workbench-power-more table')?.getBoundingClientRect().height > 0")
     finally:

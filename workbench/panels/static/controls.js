@@ -237,6 +237,16 @@ export class Asking {
   }
 }
 
+/** A `draw` that may be called often: after each drawing it pauses four times as long as that took, but 5 s at most, as a hidden page paints nothing. */
+export function paced(draw) {
+  const drawing = new Asking((_, number) => {
+    const began = performance.now();
+    requestAnimationFrame(() => setTimeout(() => setTimeout(() => drawing.answered(number), Math.min(4 * (performance.now() - began), 5000))));
+    draw();
+  });
+  return () => drawing.ask(null);
+}
+
 /** Let the browser keep data as a file. */
 export function save(name, data, type) {
   const url = URL.createObjectURL(new Blob([data], { type }));

@@ -26,10 +26,10 @@ export class PeriodView {
     put(this.chosen, { hidden: gpus.length === 1 });
     if (!this.about) say(this.headline, "Looking for the iteration");
   }
-  /** The run has ended: disable the choices. */
+  /** The run has ended: disable the choices. Its iterations follow in the next message, unless the run was too short. */
   conclude() {
     this.root.prepend(this.headline);
-    put(this.headline, { hidden: false });
+    put(this.headline, { hidden: false, textContent: "No iteration found: the run was too short" });
     for (const each of [this.levels, this.chosen]) put(each, { hidden: true });
   }
   /** News; `draw` draws them. */

@@ -1,7 +1,7 @@
 // @ts-check
 // The live power view: header in words, plots of power, SM clock and utilisation, a limit slider, a Stop button.
 /** @import { Gpu, LimitAnswer, PowerGreeting, PowerNews, PowerPlot } from "./messages" */
-import { Asking, Code, Legend, button, element, field, offer, picker, press, put, row, say, space, toggle } from "./controls.js";
+import { Asking, Code, Legend, button, element, field, offer, paced, picker, press, put, row, say, space, toggle } from "./controls.js";
 import { elapsed, floats, highest, joules, watts } from "./formats.js";
 import { Lanes } from "./lanes.js";
 import { livePanel } from "./live.js";
@@ -251,16 +251,6 @@ class LiveNumbers {
   }
 }
 
-/** Makes `draw` pause four times as long as it took, so that the page stays responsive; it draws once for all calls in a pause. */
-function paced(draw) {
-  const drawing = new Asking((_, number) => {
-    const began = performance.now();
-    draw();
-    requestAnimationFrame(() => setTimeout(() => setTimeout(() => drawing.answered(number), 4 * (performance.now() - began))));
-  });
-  return () => drawing.ask(null);
-}
-
 function powerView({ root, head, post, page }) {
   root.classList.add("workbench-power");
   const [state, hint] = ["state", "hint"].map((name) => element("span", `workbench-${name}`));
@@ -285,7 +275,7 @@ function powerView({ root, head, post, page }) {
   });
   press(open, false);
   head.waits.before(state, space(), hint, width, open, stop);
-  const [legend, drawing] = [new Legend(draw), paced(draw)];
+  const [legend, redraw] = [new Legend(draw), paced(draw)];
   let values = /** @type {HTMLElement[]} */ ([]); // the power of each of several GPUs
   const place = element("div", "workbench-plots");
   const limit = new LimitControl(post);
@@ -313,7 +303,7 @@ function powerView({ root, head, post, page }) {
     const { series, spans } = run;
     Object.assign(root, { workbench: { series, plots, marks: () => run.marks, period, spans: () => spans.rows, colours: page.colours } });
     if (about.result) draw();
-    else drawing();
+    else redraw();
   }
   function draw() {
     if (!plots || !page.seen()) return;
