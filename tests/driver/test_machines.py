@@ -76,6 +76,7 @@ def check(machine: Machine, expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("cards", SIMULATED)
+@pytest.mark.slow
 def test_a_simulated_machine(made: list[Machine], tmp_path: Path, cards: str) -> None:
     made.append(simulated(tmp_path, cards))
     check(made[0], SIMULATED[cards])

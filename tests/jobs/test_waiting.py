@@ -29,6 +29,7 @@ def assert_waits(result: JobWaiting, made: Job, within: float = 0.006) -> None:
 
 @pytest.mark.parametrize("wait", ["spin", "block"])
 @pytest.mark.parametrize("card", ["A100", "V100", "A40"])
+@pytest.mark.slow
 def test_slow_silicon_is_named_with_its_clock(card: str, wait: str) -> None:
     made = job(card=card, slower=0.05, wait=wait)
     result = found(made)

@@ -29,6 +29,7 @@ def covered(found: list[Measured]) -> float:
 
 
 @pytest.mark.parametrize("schedule", [*SCHEDULES, "lazy"])
+@pytest.mark.slow
 def test_the_bar_holds_whenever_the_counter_refreshes(schedule: str, tmp_path: Path) -> None:
     gpu, found = windows(schedule, tmp_path)
     assert covered(found) >= 0.9  # of some 300

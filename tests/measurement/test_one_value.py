@@ -52,7 +52,8 @@ def test_the_facts_of_a_plain_block_agree(machine: Machine, marked: bool) -> Non
     (trace,) = result.traces.values()
     assert stored.frame["start_s"].min() == 0.0
     assert stored.frame["end_s"].max() == pytest.approx(measured.time_s)
-    assert trace["time_s"].equals(workbench.trace_of("plain")["time_s"])
+    kept = workbench.trace_of("plain")["time_s"]  # the recorder goes on
+    assert trace["time_s"].head(len(kept)).equals(kept.head(len(trace)))
     assert -0.6 < trace["time_s"].min() < 0.0 < measured.time_s < trace["time_s"].max()
 
 
