@@ -45,9 +45,9 @@ def jobs(draw: Any, widest: int = 4) -> pl.DataFrame:
     return log(*rows)
 
 
+@pytest.mark.slow
 @given(jobs(widest=10), st.integers(0, 10**6), st.sampled_from([None, 0.0, 20.0]))
 @settings(max_examples=60, deadline=None)
-@pytest.mark.slow
 def test_work_and_joules_add_up_under_every_policy(
     frame: pl.DataFrame, seed: int, sleep_after_s: float | None
 ) -> None:
@@ -127,9 +127,9 @@ class Metering(Looking):
         super().timer(payload)
 
 
+@pytest.mark.slow
 @given(jobs())
 @settings(max_examples=40, deadline=None)
-@pytest.mark.slow
 def test_who_looks_changes_nothing_to_the_last_bit(frame: pl.DataFrame) -> None:
     whole, looked = (
         Simulator(frame, Cluster.of(2, TINY), policy, stays=True).run() for policy in (Crowding(), Looking())

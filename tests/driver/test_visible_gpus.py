@@ -30,7 +30,6 @@ def visible(machine: Machine, *entries: str | None, **environment: str) -> list[
     return list(machine.run("visible.py", json.dumps(entries), **environment))
 
 
-@pytest.mark.slow
 def test_every_form_of_the_variable(make: Make) -> None:
     machine = make("A100,A100,A100")
     (uuids,) = visible(machine, None)

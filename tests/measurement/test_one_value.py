@@ -53,7 +53,9 @@ def test_the_facts_of_a_plain_block_agree(machine: Machine, marked: bool) -> Non
     assert stored.frame["start_s"].min() == 0.0
     assert stored.frame["end_s"].max() == pytest.approx(measured.time_s)
     kept = workbench.trace_of("plain")["time_s"]  # the recorder goes on
-    assert trace["time_s"].head(len(kept)).equals(kept.head(len(trace)))
+    both = min(len(trace), len(kept))
+    assert both > 1
+    assert trace["time_s"].head(both).equals(kept.head(both))
     assert -0.6 < trace["time_s"].min() < 0.0 < measured.time_s < trace["time_s"].max()
 
 

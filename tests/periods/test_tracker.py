@@ -684,8 +684,8 @@ def test_the_shipped_detector_locks_on_again_under_another_power_limit(simulated
             assert min(abs(known_s / each - 1) for each in (fast_s, slow_s)) < 0.05
 
 
-@pytest.mark.parametrize("sizes", [(24, 48), (48, 24)])
 @pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(24, 48), (48, 24)])
 def test_the_shipped_detector_locks_on_again_at_another_batch_size(
     simulated: Simulated, sizes: tuple[int, int]
 ) -> None:

@@ -384,7 +384,6 @@ def test_the_bound_holds_for_the_whole_job(lab: Callable[..., Lab], bound: float
     assert tuned_s / plain_s - 1 <= bound + 0.008
 
 
-@pytest.mark.slow
 def test_limits_above_the_one_that_was_found_are_never_set(lab: Callable[..., Lab]) -> None:
     here = lab()
     here.device.write(Setting(power_limit_w=300.0))

@@ -169,6 +169,7 @@ class TunedJob:
                 self.log.note(f"counted in {self.unit.name}: {self.unit.amount:.4g} per iteration")
         self._period = self.row, found.iteration_s, self.log.elapsed_s
         self.method.count(True)
+
     def distrust(self, why: str) -> None:
         """Count no iterations of the power trace any more; the clocks keep the limit."""
         self.log.note(f"the period of the power readings cannot be trusted: {why}; the clocks alone keep the "
