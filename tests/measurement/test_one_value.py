@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -79,4 +80,8 @@ def test_the_facts_of_a_tuned_block_agree(machine: Machine, iterations: int) -> 
     assert f"tuning took {format_duration(result.spent_s)}" in result.text
     assert any(f"tuning took {format_duration(result.spent_s)}" in each for each in words)
     assert f": {result.setting};" in result.text
-    assert any(each.startswith(f"chosen: {result.setting}: ") for each in words)
+    (chosen,) = (each for each in words if each.startswith(f"chosen: {result.setting}: "))
+    (why,) = (each for each in words if each.startswith("why: "))
+    energy = re.search(r"energy −([\d.]+ ± [\d.]+) %", chosen)
+    assert energy is not None
+    assert f"{energy[1]} % less energy" in why
