@@ -39,8 +39,9 @@ from benchmarks.fixtures.cards import CLOCK_FAMILIES, clock_grid
 from benchmarks.peers import make_search
 from workbench.errors import WorkbenchError
 from workbench.search.clocks.base import Trial
-from workbench.search.clocks.descent import Descent, time_bounds
+from workbench.search.clocks.descent import Descent
 from workbench.search.clocks.effects import Block, ladders
+from workbench.search.clocks.knowledge import time_bounds
 from workbench.search.objective import Energy, EnergyDelay, Objective, ZeusCost
 from workbench.search.space import SettingSpace, space_of
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from workbench.records import Setting
-from workbench.search.clocks.descent import Descent, time_bounds
+from workbench.search.clocks.descent import Descent
 from workbench.search.clocks.effects import Block, ladders
+from workbench.search.clocks.knowledge import time_bounds
 from workbench.search.objective import EnergyDelay, Objective
 from workbench.search.space import space_of
 

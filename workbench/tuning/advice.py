@@ -11,8 +11,8 @@ from ..device.protocol import Device
 from ..errors import WorkbenchError
 from ..measurement.meter import Meter
 from ..records import CLOCKS_SET
-from ..search.clocks.descent import time_bounds
 from ..search.clocks.effects import Array, ladders
+from ..search.clocks.knowledge import time_bounds
 from ..search.space import SettingSpace, space_from
 from .change_detection import busy_gpus
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from ..experiments.iteration_sources import Counter, Guess, Marked, MarkSource, Trace
 from ..experiments.probe import READ_S, WAIT_S, energy
-from ..search.clocks.descent import SURE_SD, Plan
+from ..search.clocks.descent import Plan
 from ..search.clocks.effects import Block
+from ..search.clocks.knowledge import SURE_SD
 from .gpus import TunedGpus
 
 Array = np.ndarray

@@ -15,8 +15,9 @@ from ..experiments.evidence import known_runs
 from ..experiments.iteration_sources import Guess, Marked, MarkedIterations, MarkSource, Trace
 from ..experiments.probe import energy
 from ..records import Setting
-from ..search.clocks.descent import SURE_SD, Descent, Plan, time_bounds
+from ..search.clocks.descent import Descent, Plan
 from ..search.clocks.effects import Block, ladders
+from ..search.clocks.knowledge import SURE_SD, time_bounds
 from ..search.earlier import Cost, EarlierCurve, best_row, first_known
 from ..search.objective import Objective, resolve_objective
 from ..search.space import SettingSpace
@@ -124,8 +125,8 @@ class TunedJob:
         self.method: Descent = make_method(
             request.search, rungs, most, work.objective, request.max_slowdown, space=space,
             prior=prior, busy=max(busy), clock_mhz=clock[int(np.argmax(busy))], earlier_s=work.earlier_s,
-            recheck=request.recheck,
         )
+        self.method.recheck = request.recheck
         self.method.now_s = to_s - self.begun_s
 
     # rows and settings
