@@ -50,7 +50,7 @@ def lowest_clock(
     return min(found, default=None)
 
 
-def advice(meter: Meter, max_slowdown: float = MAX_SLOWDOWN) -> Iterator[str]:
+def advise(meter: Meter, max_slowdown: float = MAX_SLOWDOWN) -> Iterator[str]:
     """One sentence per GPU: which SM clock to lock for the job that runs now.
 
     Args:
