@@ -264,7 +264,8 @@ def test_a_model_has_its_error_on_groups_that_were_held_out(model: ClockModel) -
 
 
 def test_a_training_set_of_one_group_has_an_error_too() -> None:
-    assert 0 < ClockModel.train(training().with_columns(group=pl.lit("one")), gpu=GPU).error[0] < 0.06
+    frame = training(count=12).with_columns(group=pl.lit("one"))
+    assert 0 < ClockModel.train(frame, gpu=GPU).error[0] < 0.1
 
 
 def test_a_model_comes_back_from_its_file_as_it_was(model: ClockModel, tmp_path: Path) -> None:
@@ -332,6 +333,22 @@ def test_a_workload_without_its_reference_is_left_out() -> None:
     assert ClockModel.train(frame, gpu=GPU).workloads == 47
 
 
+def test_a_limit_as_high_as_the_highest_has_no_effect() -> None:
+    frame = training(count=12)
+    limited = frame.with_columns(power_limit_w=pl.lit(300.0))
+    assert ClockModel.train(limited, gpu=GPU) == ClockModel.train(frame, gpu=GPU)
+
+
+def test_a_reference_measured_twice_counts_by_its_mean() -> None:
+    frame = training(count=12, noise=0.0)
+    top, time = frame.filter("reference"), pl.col("iteration_s")
+    twice = [top.with_columns(time * 1.1), frame.filter(~pl.col("reference")), top.with_columns(time * 0.9)]
+    whole, halves = (ClockModel.train(each, gpu=GPU) for each in (frame, pl.concat(twice)))
+    assert halves.error == pytest.approx(whole.error, abs=1e-6)
+    expected, found = (predicted(each, 0.5, 0.7, space()).frame["log_time"] for each in (whole, halves))
+    assert found.to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-6)
+
+
 @pytest.mark.slow
 def test_holes_in_a_training_set_are_no_zeros() -> None:
     frame = training()
@@ -345,5 +362,5 @@ def test_holes_in_a_training_set_are_no_zeros() -> None:
 def test_features_and_power_that_cannot_be_are_refused(model: ClockModel) -> None:
     with pytest.raises(UsageError, match=r"dram_active=-1"):
         model.predict({"dram_active": -1.0}, space(), power_w=200.0)
-    with pytest.raises(UsageError, match="power_w=-1"):
+    with pytest.raises(UsageError, match="power_w=0 "):
         model.predict({}, space(), power_w=0.0)

@@ -132,10 +132,10 @@ def test_a_row_has_the_columns_that_a_model_is_trained_on(
     assert len(by_workload) == 2
     for rows in by_workload:
         assert rows["reference"].to_list() == [True, False, False, True]
-        seen = rows.select(*LOAD, "dram_active").is_not_null()
-        assert [all(row) for row in seen.rows()] == [True, False, False, False]  # at the reference only
+        seen = rows.select(pl.all_horizontal(pl.col(*LOAD, "dram_active").is_not_null()))
+        assert seen.to_series().to_list() == [True, False, False, False]  # at the reference only
         assert rows.filter("reference")["power_limit_w"].to_list() == [700.0, 700.0]
-        others = rows.filter(~pl.col("reference")).select(KNOBS).rows()
+        others = rows.filter(~pl.col("reference")).select(*KNOBS).rows()
         assert set(others) == {(None, 1005, None), (300.0, None, None)}
     assert by_workload[0]["dram_active"][0] != by_workload[1]["dram_active"][0]
 
@@ -328,7 +328,7 @@ def test_with_a_right_to_limits_alone_it_learns_about_limits(
     for _ in collector.run():
         pass
     frame = collector.rows.filter(~pl.col("reference"), pl.col("note").is_null())
-    assert frame.select(KNOBS).rows() == [(200.0, None, None)]
+    assert frame.select(*KNOBS).rows() == [(200.0, None, None)]
     assert len(collector.notes) == 1
     assert re.match("1 setting .* SM clock", collector.notes[0])
     assert bench(tmp_path / "rows.csv", workloads=1).left == []  # it is not tried again for ever

@@ -78,7 +78,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Curves:
+class ClockCurves:
     """ln of time and power relative to the reference at the settings of a training set.
 
     A call takes workloads (memory activity, share of time in use, power), (workloads, 3), and returns
@@ -97,7 +97,7 @@ class Curves:
     share: float = SHARE
 
     @classmethod
-    def fit(cls, clocks: list[list[float]], loads: Array, targets: Array) -> Curves:
+    def fit(cls, clocks: list[list[float]], loads: Array, targets: Array) -> ClockCurves:
         """Fit law and trees; targets as what a call returns, NaN where there is no measurement."""
         import lightgbm
 
@@ -146,7 +146,7 @@ def _law(formula: Callable[[Array, Array], Array], count: int, loads: Array, tar
         lambda law: formula(loads[seen], law[:, None])[:, 0] / ratio - 1, np.ones(count),
         bounds=(0, np.inf), loss="soft_l1", f_scale=SOFT,
     )
-    return found.x.tolist()  # type: ignore[no-any-return]
+    return found.x.tolist()
 
 
 def _rows(loads: Array, clocks: list[list[float]]) -> Array:
@@ -182,7 +182,7 @@ class ClockModel:
     feature_set: str
     workloads: int
     error: list[float]
-    curves: Curves = field(repr=False)
+    curves: ClockCurves = field(repr=False)
     highest_mhz: list[float | None]
     typical: float
     unit_w: float
@@ -210,9 +210,9 @@ class ClockModel:
         memory = FEATURE_SETS[feature_set]
         kinds = {"workload": pl.String, "group": pl.String, "reference": pl.Boolean}
         numbers = *MEASURED, *CLOCKS, "power_limit_w", memory, BUSY
-        kinds |= dict.fromkeys(numbers, pl.Float64)  # type: ignore[arg-type]
+        kinds |= dict.fromkeys(numbers, pl.Float64)
         given = [pl.col(name).cast(kind) for name, kind in kinds.items() if name in frame.columns]
-        rows = pl.concat([pl.DataFrame(schema=kinds), frame.select(given)], how="diagonal")
+        rows = pl.concat([pl.DataFrame(schema=kinds), frame.select(given).fill_nan(None)], how="diagonal")
         above = [pl.col(name).is_between(0, np.inf, closed="none").fill_null(False) for name in MEASURED]
         bad = rows.filter(~pl.all_horizontal(above))
         if bad.height:
@@ -235,15 +235,16 @@ class ClockModel:
             pl.col(memory).fill_null(typical), pl.col(BUSY).fill_null(1.0), pl.col("top_w") / unit_w
         ).to_numpy()
         highest_mhz: list[Any] = [rows[name].max() for name in CLOCKS]
-        table = rows.join(tops.select("workload", "top_s", "top_w"), on="workload").sort(
-            CLOCKS[0], "power_limit_w", nulls_last=True
-        )
+        table = rows.join(tops.select("workload", "top_s", "top_w"), on="workload").group_by(
+            "workload", "reference", *CLOCKS, "power_limit_w"
+        ).agg(pl.mean(*MEASURED, "top_s", "top_w")).sort(CLOCKS[0], "power_limit_w", nulls_last=True)
         limits_w, clocks = table["power_limit_w"], _clocks(table, highest_mhz)
         if (clocks == 1).all():  # a limit counts as the clock of its share's square root
             clocks[:, 0] = np.sqrt((limits_w / table["top_w"]).fill_null(1.0).clip(upper_bound=1.0))
             nodes = np.array([(cap**0.5, 1.0) for cap in sorted(CAPS)])
         else:
-            free = table["reference"] | limits_w.is_null()
+            highest_w: Any = limits_w.max() or 0.0  # has no effect
+            free = limits_w.fill_null(np.inf) >= highest_w
             table, clocks = table.filter(free), clocks[free.to_numpy()]
             nodes = np.unique(clocks, axis=0)
         logs = np.log([table["iteration_s"] / table["top_s"], table["power_w"] / table["top_w"]])
@@ -262,10 +263,10 @@ class ClockModel:
         groups = tops["group"] if tops["group"].n_unique() > 1 else tops["workload"]
         for group in groups.unique():
             out = (groups == group).to_numpy()
-            curves = Curves.fit(nodes.tolist(), loads[~out], targets[:, ~out])
+            curves = ClockCurves.fit(nodes.tolist(), loads[~out], targets[:, ~out])
             wrong[:, out] = np.expm1(curves(loads[out]) - targets[:, out])
         error = np.nanmean(np.abs(wrong[:, :, :-1]), axis=(1, 2)).tolist()  # the last is the reference
-        curves = Curves.fit(nodes.tolist(), loads, targets)
+        curves = ClockCurves.fit(nodes.tolist(), loads, targets)
         return cls(gpu, feature_set, tops.height, error, curves, highest_mhz, typical, unit_w)
 
     def predict(self, features: Mapping[str, float], space: SettingSpace, power_w: float) -> Prediction:
@@ -283,9 +284,11 @@ class ClockModel:
         """
         values = {FEATURE_SETS[self.feature_set]: self.typical, BUSY: 1.0}
         values |= {name: features[name] for name in values if not np.isnan(features.get(name, np.nan))}
-        for name, value in {**values, "power_w": power_w or -1.0}.items():
-            if not 0 <= value < np.inf:
-                raise UsageError(f"{name}={value:g} is impossible; give power_w above 0, omit unknown features")
+        for name, value in {"power_w": power_w, **values}.items():
+            if not (0 <= value < np.inf and power_w):
+                raise UsageError(
+                    f"{name}={value:g} is impossible; give power_w above 0, and omit unknown features"
+                )
         load = np.array([[*values.values(), power_w / self.unit_w]])
         nodes = np.array(self.curves.clocks)
         curves = self.curves(load)[:, 0]
@@ -334,7 +337,7 @@ class ClockModel:
             stored = json.loads(read_file(path))
             if stored.pop("format") != FORMAT:
                 raise ValueError(f"this is not version {FORMAT[1]}")
-            return cls(curves=Curves(**stored.pop("curves")), **stored)
+            return cls(curves=ClockCurves(**stored.pop("curves")), **stored)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise UsageError(
                 f"the clock model {path} is damaged or of another version ({error}); `workbench profile-gpu` "

@@ -8,7 +8,6 @@ begins again. Each pass has a number (`run`), and the latest pass of a workload 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import time
@@ -145,7 +144,7 @@ class Collector:
         wanted = set(knobs(settings).rows())
         finished = {
             name for (name,), rows in self.rows.group_by("workload")
-            if wanted <= set(rows.filter(~pl.col("reference")).select(KNOBS).rows())
+            if wanted <= set(rows.filter(~pl.col("reference")).select(*KNOBS).rows())
         }
         self.left = [each for each in workloads if each.name not in finished]
         self.notes: list[str] = []
