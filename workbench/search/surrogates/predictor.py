@@ -104,20 +104,20 @@ class ClockCurves:
         laws, trees, rows = [], [], _rows(loads, clocks)
         for (formula, count, rises), target in zip(LAWS, targets, strict=True):
             laws.append([_law(formula, count, loads, column) for column in target.T])
-            seen = np.isfinite(target.ravel())
-            data = lightgbm.Dataset(rows[seen], target.ravel()[seen], params={"verbosity": -1})
+            measured = np.isfinite(target.ravel())
+            data = lightgbm.Dataset(rows[measured], target.ravel()[measured], params={"verbosity": -1})
             parameters = {**PARAMETERS, "monotone_constraints": [0, 0, 0, rises, rises]}
             dump = lightgbm.train(parameters, data, 200).dump_model()
             trees.append([each["tree_structure"] for each in dump["tree_info"]])
         return cls(clocks, laws, trees)
 
     def __call__(self, loads: Array) -> Array:
-        rows, found = _rows(loads, self.clocks), []
+        rows, logs = _rows(loads, self.clocks), []
         for (formula, *_), law, trees in zip(LAWS, self.laws, self.trees, strict=True):
             by_law = np.log(np.maximum(formula(loads, np.transpose(law)), 0.01))
             boosted = np.sum([_leaves(tree, rows) for tree in trees], axis=0).reshape(by_law.shape)
-            found.append((1 - self.share) * by_law + self.share * boosted)
-        return np.array(found)
+            logs.append((1 - self.share) * by_law + self.share * boosted)
+        return np.array(logs)
 
 
 def _time(loads: Array, law: Array) -> Array:
@@ -140,13 +140,13 @@ LAWS = (_time, 2, -1), (_power, 3, 1)
 
 def _law(formula: Callable[[Array, Array], Array], count: int, loads: Array, target: Array) -> list[float]:
     """The numbers of a law at one setting, by relative errors."""
-    seen = np.isfinite(target)
-    ratio = np.exp(target[seen])
-    found = least_squares(
-        lambda law: formula(loads[seen], law[:, None])[:, 0] / ratio - 1, np.ones(count),
+    measured = np.isfinite(target)
+    ratio = np.exp(target[measured])
+    solution = least_squares(
+        lambda law: formula(loads[measured], law[:, None])[:, 0] / ratio - 1, np.ones(count),
         bounds=(0, np.inf), loss="soft_l1", f_scale=SOFT,
     )
-    return found.x.tolist()
+    return solution.x.tolist()
 
 
 def _rows(loads: Array, clocks: list[list[float]]) -> Array:
@@ -211,8 +211,8 @@ class ClockModel:
         kinds = {"workload": pl.String, "group": pl.String, "reference": pl.Boolean}
         numbers = *MEASURED, *CLOCKS, "power_limit_w", memory, BUSY
         kinds |= dict.fromkeys(numbers, pl.Float64)
-        given = [pl.col(name).cast(kind) for name, kind in kinds.items() if name in frame.columns]
-        rows = pl.concat([pl.DataFrame(schema=kinds), frame.select(given).fill_nan(None)], how="diagonal")
+        columns = [pl.col(name).cast(kind) for name, kind in kinds.items() if name in frame.columns]
+        rows = pl.concat([pl.DataFrame(schema=kinds), frame.select(columns).fill_nan(None)], how="diagonal")
         above = [pl.col(name).is_between(0, np.inf, closed="none").fill_null(False) for name in MEASURED]
         bad = rows.filter(~pl.all_horizontal(above))
         if bad.height:
@@ -252,8 +252,8 @@ class ClockModel:
         for row, name in enumerate(tops["workload"]):
             mine = (table["workload"] == name).to_numpy()
             targets[:, row] = _interpolated(nodes, clocks[mine], logs[:, mine])
-        known = np.isfinite(targets[0]).sum(axis=0) >= LEAST_WORKLOADS
-        nodes, targets = nodes[known], targets[:, :, known]
+        often = np.isfinite(targets[0]).sum(axis=0) >= LEAST_WORKLOADS
+        nodes, targets = nodes[often], targets[:, :, often]
         if len(nodes) < 2:
             raise UsageError(
                 "this training set has one setting only; measure every workload at some lower clocks or "
@@ -356,12 +356,14 @@ def _interpolated(clocks: Array, nodes: Array, values: Array) -> Array:
 
     The SM clocks of the nodes rise.
     """
-    found = np.full((2, len(clocks)), np.nan)
+    result = np.full((2, len(clocks)), np.nan)
     for memory in np.unique(nodes[:, 1]):
         on, at = nodes[:, 1] == memory, clocks[:, 1] == memory
-        wanted, known = np.log(clocks[at, 0]), np.log(nodes[on, 0])
-        found[:, at] = [np.interp(wanted, known, value[on], left=np.nan, right=np.nan) for value in values]
-    return found
+        places, supports = np.log(clocks[at, 0]), np.log(nodes[on, 0])
+        result[:, at] = [
+            np.interp(places, supports, value[on], left=np.nan, right=np.nan) for value in values
+        ]
+    return result
 
 
 __all__ = ["CLOCKS", "FEATURE_SETS", "ClockModel", "Prediction"]
