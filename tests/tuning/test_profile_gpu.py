@@ -447,6 +447,42 @@ def test_the_command_profiles_a_gpu_and_keeps_a_model_for_each_set_of_features(
     assert file.read_text() == before
 
 
+def test_a_job_is_predicted_by_the_stored_model_of_its_gpu_only(
+    bench: Callable[..., Collector], tmp_path: Path
+) -> None:
+    collector = bench(tmp_path / "rows.csv")
+    device, recorder = collector.device, collector.meter.recorder
+    assert recorder is not None
+    space = space_of([Setting(sm_clock_mhz=clock) for clock in (1410, 1005)])
+    without = models.Forecast(device, recorder)
+    assert (without.notes, without.prediction(space, 200.0)) == ([], (None, ""))
+    path = models.model_path(device.name, "nvml")
+    rows = [
+        {
+            "workload": f"w{number}", "group": f"g{number % 3}", "reference": clock == 1410,
+            "sm_clock_mhz": clock, "iteration_s": 1410 / clock, "power_w": 200.0 * clock / 1410 + number,
+        }
+        for number in range(9) for clock in (1410, 1005)
+    ]
+    model = ClockModel.train(pl.DataFrame(rows), gpu=device.name, feature_set="nvml")
+    model.save(path)
+    forecast = models.Forecast(device, recorder)
+    device.clock.sleep(1.0)
+    prediction, why = forecast.prediction(space, 200.0)
+    assert (forecast.notes, why) == ([], "")
+    assert prediction is not None
+    assert prediction.source == f"a nvml model of the {device.name} (9 workloads)"
+    assert prediction.frame["log_time"].to_list() == pytest.approx([0.0, 0.0], abs=0.02)  # it is idle
+    assert prediction.frame["log_energy"][1] < -0.1
+    path.write_bytes(b"damaged")
+    assert "damaged" in models.Forecast(device, recorder).notes[0]
+    dataclasses.replace(model, gpu="Tesla T4").save(path)
+    other = models.Forecast(device, recorder)
+    assert re.search("of a Tesla T4.*profile-gpu.*without a model", other.notes[0])
+    assert other.prediction(space, 200.0) == (None, "")
+    assert models.Forecast(device, recorder, False).notes == []
+
+
 def test_a_model_needs_workloads() -> None:
     row = {"workload": "w", "reference": True, "iteration_s": 1.0, "power_w": 50.0, "power_share": 0.5}
     with pytest.raises(UsageError, match=r"8 workloads.*has 1"):
