@@ -29,7 +29,7 @@ test test-all: $(VENV)/.installed-$(EXTRAS) $(if $(NPM),tools/js/node_modules)
 	$(RUN_PYTEST) $(SELECTED) $(PYTEST)
 test: SELECTED = -m "not slow"
 # The slow tests too, and those of the benchmarks' code, which no user runs.
-test-all: SELECTED = tests workbench benchmarks/tests
+test-all: SELECTED = tests benchmarks/tests
 
 # `make test` in a fresh clone, without npm, without Chromium, without PostgreSQL, and with all of them.
 test-environments:

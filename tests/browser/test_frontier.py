@@ -207,6 +207,7 @@ def test_it_steps_while_the_kernel_is_busy_and_shows_how_long_it_waits(opened: N
     assert "power_limit_w=280" in again["code"]
 
 
+@pytest.mark.slow
 def test_steps_start_where_the_limit_before_them_leads_and_older_news_do_not_undo_them(
     opened: Notebook,
 ) -> None:

@@ -53,6 +53,7 @@ view.finish(Report(done.measurement), waiting=done.waiting)
 """
 
 
+@pytest.mark.slow
 def test_lanes_and_settings_of_single_gpus(notebook: Make) -> None:
     made = notebook([SET_UP, OPEN, LIMITS])
     looks.note_text(made.page)

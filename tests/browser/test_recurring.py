@@ -78,6 +78,7 @@ def opened(notebook: Make) -> Notebook:
     return made
 
 
+@pytest.mark.slow
 def test_recurrences_run_on_a_click_and_eta_changes_the_choice(opened: Notebook, tmp_path: Path) -> None:
     page = opened.page
     first = state_when(opened, "it.problem === ''")

@@ -29,7 +29,9 @@ def record(jobs: pl.DataFrame, nodes: int, policy: Policy, kind=TINY, **options)
     return run.run()
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[] if name in {"fifo-packed", "eaco", "ours"} else pytest.mark.slow) for name in POLICIES
+])
 def test_a_nodes_power_over_time_is_its_energy_and_a_jobs_speed_over_time_is_its_work(name: str) -> None:
     scenario = Scenario(nodes=4, policies=(name,))
     run = Simulator(BUSY, scenario.cluster_of(name), scenario.maker(name)(), stays=True)

@@ -42,6 +42,8 @@ EVERY = {
     "ours, no moves": partial(EnergyAwarePolicy, review_s=None),
     "ours, restless": partial(EnergyAwarePolicy, review_s=1.0, capped=True),
 }
+QUICK = {"fifo-packed", "tiresias", "eaco", "ours", "ours-capped"}
+SOME = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in EVERY]
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -54,7 +56,7 @@ def test_every_policy_keeps_the_laws_on_a_busy_cluster(name: str) -> None:
     assert result.jobs.height == 150
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", SOME)
 def test_every_policy_keeps_the_laws_on_any_log(name: str) -> None:
     make: Callable[[], Policy] = EVERY[name]
 
@@ -66,7 +68,7 @@ def test_every_policy_keeps_the_laws_on_any_log(name: str) -> None:
     hold()
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", SOME)
 def test_the_same_log_gives_the_same_result(name: str) -> None:
     frame = generate(300, gpus=32, seed=9, load=1.1, mean_s=2000.0)
     first, again = (Simulator(frame, Cluster.of(4), EVERY[name]()).run() for _ in range(2))

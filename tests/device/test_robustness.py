@@ -164,12 +164,14 @@ def named_like(directory: Path, *names: str) -> Path:
 # modules of the user that are named like Python's
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("names", [
+    pytest.param(NAMES, id="all"), *(pytest.param((name,), marks=pytest.mark.slow, id=name) for name in NAMES)
+])
 def test_a_module_named_like_pythons_does_not_keep_the_watchdog_from_restoring(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
 ) -> None:
     left_changed(machine)
-    monkeypatch.setattr(sys, "path", [str(named_like(tmp_path / "src", name)), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(named_like(tmp_path / "src", *names)), *sys.path])
     command = _processes.child_command("workbench.device.watchdog", "watch", str(dead_pid()), "1")
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
     assert (ended.stdout, ended.returncode, limit_w(machine)) == (b".", 0, 250.0), ended.stderr

@@ -67,7 +67,7 @@ def test_a_mig_instance_stands_for_its_whole_gpu(made: list[Machine], tmp_path: 
 
 
 @needs_stand_in()
-@pytest.mark.parametrize("function", ["nvmlDeviceGetUUID", "nvmlDeviceGetName"])
+@pytest.mark.parametrize("function", ["nvmlDeviceGetUUID", pytest.param("nvmlDeviceGetName", marks=pytest.mark.slow)])
 def test_a_gpu_that_does_not_answer_shifts_no_number(made: list[Machine], tmp_path: Path, function: str) -> None:
     config = {"gpus": [{"model": "A100", "count": 3}]}
     made.append(stand_in(tmp_path / "a", "570", config))

@@ -38,6 +38,7 @@ CELLS = {
         f"%%energy {QUICK}\nwith workbench.gpu_settings(power_limit_w=150, gpus=0): pass",
     "tuning in a cell": f"%%energy {QUICK.removeprefix('--tune')}\nwith workbench.tune(): pass",
 }
+FIRST = {"a tuned cell", "tuning in a cell"}
 
 
 class Interrupter:
@@ -102,7 +103,9 @@ def left(found: workbench.Setting) -> list[str]:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a generator's end
 @pytest.mark.parametrize("trials", TRIALS)
-@pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
+@pytest.mark.parametrize("cell", [
+    pytest.param(cell, id=name, marks=[] if name in FIRST else pytest.mark.slow) for name, cell in CELLS.items()
+])
 def test_an_interrupt_at_any_moment_leaves_nothing_and_the_next_cell_is_measured(
     cell: str, trials: int, interrupter: Interrupter, capsys: pytest.CaptureFixture[str]
 ) -> None:

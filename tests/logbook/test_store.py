@@ -546,11 +546,11 @@ def test_a_column_of_another_type_is_converted_or_set_aside(
         frame.with_columns(pl.Series(column, [value])).write_parquet(
             store.directory / "measurements" / f"m-1-{number}.parquet"
         )
-        log = store.log()
-        assert log.schema == SCHEMA
-        assert "b" in log["id"]
-        shown(log)
-        assert store.find("b") == BARE
+    log = store.log()
+    assert log.schema == SCHEMA
+    assert "b" in log["id"]
+    shown(log)
+    assert store.find("b") == BARE
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name are Unix's")

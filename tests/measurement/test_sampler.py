@@ -465,7 +465,7 @@ print("measured", result.energy_j >= 0)
 
 
 @LINUX
-@pytest.mark.parametrize("pages", [0, 1, 2, 3])
+@pytest.mark.parametrize("pages", [1, *(pytest.param(each, marks=pytest.mark.slow) for each in (0, 2, 3))])
 def test_a_full_shared_memory_ends_no_process(pages: int, tmp_path: Path) -> None:
     """Before every page was reserved, 1 to 3 free pages ended the process with SIGBUS."""
     inside = [

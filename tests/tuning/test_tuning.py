@@ -383,6 +383,7 @@ def test_the_bound_holds_for_the_whole_job(lab: Callable[..., Lab], bound: float
     assert tuned_s / plain_s - 1 <= bound + 0.008
 
 
+@pytest.mark.slow
 def test_limits_above_the_one_that_was_found_are_never_set(lab: Callable[..., Lab]) -> None:
     here = lab()
     here.device.write(Setting(power_limit_w=300.0))
@@ -396,6 +397,7 @@ def test_limits_above_the_one_that_was_found_are_never_set(lab: Callable[..., La
 # what happens while a setting is held
 
 
+@pytest.mark.slow
 def test_another_job_is_noticed_and_tuned(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner(over="clocks")
@@ -1151,6 +1153,7 @@ def test_another_batch_size_of_a_job_is_no_earlier_run_of_it(lab: Callable[..., 
         tuner.end()
 
 
+@pytest.mark.slow
 def test_a_tuner_uses_earlier_runs_only_when_asked_to(lab: Callable[..., Lab]) -> None:
     for number in range(2):
         here = lab("V100")

@@ -32,7 +32,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 Array = np.ndarray
 
@@ -64,6 +63,8 @@ class Knobs:
 
 def _numbers(least_batch: float) -> dict[str, Array]:
     """Parameter sets from ranges that cover any card and job, one value per row each."""
+    from scipy.stats import qmc  # it takes a second to load
+
     u = qmc.Sobol(23, seed=7).random(PARAMETER_SETS)
     # Every fourth row of a Sobol sequence is not a valid sample.
     u = np.random.default_rng(7).permutation(np.clip(u, 1e-4, 1 - 1e-4))
