@@ -312,7 +312,7 @@ class TunedJob:
         if block is not None and block.count:
             log.made += 1
             unit_s, unit_j = method.default
-            variance = method.time_variance(block)
+            variance = method.time_variance(block, method.scatter)
             row |= {
                 "iterations": round(block.count), "time_s": block.time_s, "energy_j": block.energy_j,
                 "energy_uncertainty_j": 1.96 * block.energy_sd_j,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from ...records import Setting
 from ..space import SettingSpace
@@ -28,7 +29,7 @@ ROUGH_SD = 0.005  # of an effect from one step of a knob to the next
 LEAST_SD = 0.002  # relative: no block predicts the next minutes more precisely
 TREND_SD, WANDER_SD = 0.015, 0.010  # of the level per minute, and per square root of a minute
 WARM_SD = 0.006  # of the effect of all power limits, per square root of a minute
-DRIFTS = (0.15, 0.4, 1.0)
+DRIFTS = (0.15, 0.4, 1.0)  # of these: as much as explains the blocks of a job best; most hardly drift
 VAGUE = 4.0  # variance of a level that nobody knows
 
 
@@ -183,18 +184,17 @@ class Curves:
         warm = WARM_SD**2 * np.minimum.outer(t, t) * np.outer(limit[rows], limit[rows])
         known = prior[np.ix_(rows, rows)] + warm + VAGUE + np.diag(variances + 1e-10)
         off = values - values[0] - self._mean[rows]
-        # Most jobs hardly drift: the share of the drift that explains the blocks best.
-        found = []
-        for share in DRIFTS:
-            root = np.linalg.cholesky(known + share**2 * drift)
-            residual = np.linalg.solve(root, off)
-            found.append((0.5 * float(residual @ residual) + float(np.log(np.diag(root)).sum()), share))
-        share = min(found)[1]
-        root = np.linalg.cholesky(known + share**2 * drift)
-        residual = np.linalg.solve(root, off)
+        least, residual, root, share = math.inf, off, known, 1.0
+        for each in DRIFTS:  # the least is the most likely one
+            factor = np.linalg.cholesky(known + each**2 * drift)
+            found = solve_triangular(factor, off, lower=True, check_finite=False)
+            misfit = 0.5 * float(found @ found) + float(np.log(np.diag(factor)).sum())
+            if misfit < least:
+                least, residual, root, share = misfit, found, factor, each
         across = prior[rows] + WARM_SD**2 * np.outer(limit[rows] * np.minimum(t, now), limit)
-        solved = np.linalg.solve(root, across)
-        solved_level = np.linalg.solve(root, VAGUE + share**2 * drift_now)
+        level = VAGUE + share**2 * drift_now
+        both = solve_triangular(root, np.column_stack([across, level]), lower=True, check_finite=False)
+        solved, solved_level = both[:, :-1], both[:, -1]
         total = prior + warm_now
         drifted = share**2 * ((TREND_SD * now) ** 2 + WANDER_SD**2 * now)
         level_var = VAGUE + drifted - float(solved_level @ solved_level)

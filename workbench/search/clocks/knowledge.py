@@ -105,8 +105,9 @@ class Knowledge:
         """Effects on time and on power, as of now."""
         if self._known is None or self._known[0] != self.now_s:
             counted = [each for each in self.blocks if each.count > 0]
+            scatter = self.scatter
             time = self._fit(0, counted, [math.log(each.time_s / each.count) for each in counted],
-                             [self.time_variance(each) for each in counted])
+                             [self.time_variance(each, scatter) for each in counted])
             power = self._fit(1, self.blocks, [math.log(each.energy_j / each.time_s) for each in self.blocks],
                               [LEAST_SD**2 + (each.energy_sd_j / each.energy_j) ** 2 for each in self.blocks])
             self._known = self.now_s, time, power
@@ -128,9 +129,9 @@ class Knowledge:
         squares = FIRST_COUNT * FIRST_SCATTER**2 + sum(each.scatter**2 * each.count for each in timed)
         return math.sqrt(squares / (FIRST_COUNT + sum(each.count for each in timed)))
 
-    def time_variance(self, block: Block) -> float:
-        """Of the logarithm of the mean time of a block's iterations."""
-        own = block.time_sd**2 if block.time_sd else self.scatter**2 / max(block.count, 1.0)
+    def time_variance(self, block: Block, scatter: float) -> float:
+        """Of the logarithm of the mean time of a block's iterations, with the scatter of single ones."""
+        own = block.time_sd**2 if block.time_sd else scatter**2 / max(block.count, 1.0)
         return own + LEAST_SD**2
 
     def noise(self, seconds: float) -> float:
@@ -261,20 +262,26 @@ class Knowledge:
         odd = abs(off - power.mean[row]) > CHANGED + CHANGED_SD * sd
         if block.count and not block.time_sd:  # a length from the power trace may be an alias
             off = math.log(block.time_s / block.count) - time.level
-            error = CHANGED_SD * math.sqrt(max(time.level_var, 0.0) + self.time_variance(block))
+            error = CHANGED_SD * math.sqrt(max(time.level_var, 0.0) + self.time_variance(block, self.scatter))
             top = math.log(self.most[row]) if np.isfinite(self.most[row]) else 0.0
             wide = CHANGED + math.hypot(CHANGED_SD * math.sqrt(max(time.var[row], 0.0)), error)
             odd |= abs(off - time.mean[row]) > wide or not -CHANGED - error < off < top + CHANGED + error
         return odd
 
     def _merge(self) -> None:
-        """Where blocks are many, neighbours at one setting become one."""
+        """Where blocks are many, the two nearest in time of those at one setting become one."""
         if len(self.blocks) < MOST_BLOCKS:
             return
-        pairs = [n for n in range(len(self.blocks) - 1) if self.blocks[n].row == self.blocks[n + 1].row]
+        last: dict[int, int] = {}
+        pairs = []
+        for at, each in enumerate(self.blocks):
+            if each.row in last:
+                pairs.append((each.at_s - self.blocks[last[each.row]].at_s, last[each.row], at))
+            last[each.row] = at
         if pairs:
-            at = min(pairs, key=lambda n: self.blocks[n].time_s + self.blocks[n + 1].time_s)
-            self.blocks[at : at + 2] = [self.blocks[at] + self.blocks[at + 1]]
+            _, one, other = min(pairs)
+            self.blocks[one] += self.blocks.pop(other)
+            self.blocks.sort(key=lambda each: each.at_s)
 
     def bar(self, row: int, why: str) -> None:
         """A setting that cannot be set or measured."""
