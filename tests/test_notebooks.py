@@ -17,7 +17,10 @@ NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 
 # What a result says where no iteration is sure: the sampling got too little of the machine.
 UNTOLD = r"not sure|no iterations found \(| cycles? \(detected\)"
-SLOW = "03_batch_size_and_power_limit", "04_clocks", "05_frontier", "06_cluster", "07_answers", "08_several_gpus"
+SLOW = (
+    "00_your_own_training", "02_iteration_periods", "03_batch_size_and_power_limit", "04_clocks", "05_frontier",
+    "06_cluster", "07_answers", "08_several_gpus",
+)
 
 
 @pytest.mark.parametrize("path", [

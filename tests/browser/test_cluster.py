@@ -77,6 +77,7 @@ def kwh(row: list[str]) -> float:
     return float(row[1].split()[0].replace(",", ""))
 
 
+@pytest.mark.slow
 def test_policies_are_chosen_run_compared_and_inspected(opened: Notebook) -> None:
     page = opened.page
     first = state_when(opened, "true")

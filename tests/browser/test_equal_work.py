@@ -39,6 +39,7 @@ CELLS = {
 }
 
 
+@pytest.mark.slow
 def test_unequal_runs_are_not_compared_and_the_log_has_the_settings_and_batch_sizes(
     notebook: Make, tmp_path: Path
 ) -> None:

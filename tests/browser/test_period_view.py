@@ -117,6 +117,7 @@ def test_a_load_without_a_period_is_not_given_one(notebook: Make) -> None:
     made.finish(1)
 
 
+@pytest.mark.slow
 def test_a_recorded_trace_is_shown_and_folded_again_on_request(notebook: Make) -> None:
     cell = f"%%energy -o plain --no-live\nfor batch in {JOB.format(32)}:\n    pass"
     made = run(notebook, cell, "workbench.panels.period(plain)", stepped=True)

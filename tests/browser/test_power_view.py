@@ -252,7 +252,7 @@ PLACES = """() => {
 
 
 @pytest.mark.parametrize(("width", "height", "theme"), [
-    (1366, 768, "JupyterLab Light"), (683, 768, "JupyterLab Dark"),
+    (1366, 768, "JupyterLab Light"), pytest.param(683, 768, "JupyterLab Dark", marks=pytest.mark.slow),
     pytest.param(1920, 1080, "JupyterLab Light", marks=pytest.mark.slow),
 ])
 def test_nothing_moves_when_a_cell_ends_and_its_result_takes_the_place_of_the_live_numbers(

@@ -45,6 +45,7 @@ def jobs(draw: Any, widest: int = 4) -> pl.DataFrame:
     return log(*rows)
 
 
+@pytest.mark.slow
 @given(jobs(widest=10), st.integers(0, 10**6), st.sampled_from([None, 0.0, 20.0]))
 @settings(max_examples=60, deadline=None)
 def test_work_and_joules_add_up_under_every_policy(
@@ -126,6 +127,7 @@ class Metering(Looking):
         super().timer(payload)
 
 
+@pytest.mark.slow
 @given(jobs())
 @settings(max_examples=40, deadline=None)
 def test_who_looks_changes_nothing_to_the_last_bit(frame: pl.DataFrame) -> None:

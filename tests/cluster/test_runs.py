@@ -286,6 +286,7 @@ def test_the_worker_processes_end_with_their_parent(tmp_path: Path) -> None:
     until(lambda: not _runs(worker), 50)
 
 
+@pytest.mark.slow
 def test_a_script_that_ends_does_not_wait_for_its_runs(tmp_path: Path) -> None:
     script = tmp_path / "leave.py"
     script.write_text(

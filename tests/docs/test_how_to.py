@@ -11,7 +11,7 @@ import pytest
 from pages import DOCS, ROOT, RUN, blocks
 
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
-SLOW = {"distributed", "compare", "recurring", "apply"}  # trainings that run for a while
+SLOW = {"measure-script", "distributed", "compare", "recurring", "apply"}  # trainings that run for a while
 WITH_CODE = [
     page for page in PAGES
     if any(each.language in RUN and not each.reason and not each.file for each in blocks(page.read_text()))

@@ -75,7 +75,9 @@ def check(machine: Machine, expected: dict[str, Any]) -> None:
         assert "PASS  other processes" not in checks
 
 
-@pytest.mark.parametrize("cards", SIMULATED)
+@pytest.mark.parametrize(
+    "cards", [pytest.param(each, marks=pytest.mark.slow if each != "A100" else ()) for each in SIMULATED]
+)
 def test_a_simulated_machine(made: list[Machine], tmp_path: Path, cards: str) -> None:
     made.append(simulated(tmp_path, cards))
     check(made[0], SIMULATED[cards])

@@ -47,6 +47,7 @@ def test_every_form_of_the_variable(make: Make) -> None:
     assert visible(machine, "2,1", CUDA_DEVICE_ORDER="PCI_BUS_ID") == [[c, b]]
 
 
+@pytest.mark.slow
 def test_gpus_of_several_models_are_numbered_in_a_known_order_or_not_at_all(make: Make) -> None:
     machine = make("A100,V100")
     (uuids,) = visible(machine, None)

@@ -79,6 +79,7 @@ def job() -> Callable[..., RecurringJob]:
 # from the first recurrence to convergence
 
 
+@pytest.mark.slow
 def test_a_job_learns_its_batch_size_and_power_limit(machine: Machine, job: Made) -> None:
     nightly = job()
     runs = [nightly.run(lambda run: train(run, machine)) for _ in range(9)]

@@ -27,8 +27,8 @@ def assert_waits(result: JobWaiting, made: Job, within: float = 0.006) -> None:
     assert waits_s == pytest.approx(made.wait_s, abs=within * made.iteration_s)
 
 
-@pytest.mark.parametrize("wait", ["spin", "block"])
-@pytest.mark.parametrize("card", ["A100", "V100", "A40"])
+@pytest.mark.parametrize("wait", ["spin", pytest.param("block", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("card", ["A100", *(pytest.param(each, marks=pytest.mark.slow) for each in ("V100", "A40"))])
 def test_slow_silicon_is_named_with_its_clock(card: str, wait: str) -> None:
     made = job(card=card, slower=0.05, wait=wait)
     result = found(made)

@@ -28,7 +28,9 @@ def covered(found: list[Measured]) -> float:
     return float(np.mean([abs(each.energy_j - each.true_j) <= each.half_j for each in found]))
 
 
-@pytest.mark.parametrize("schedule", [*SCHEDULES, "lazy"])
+@pytest.mark.parametrize(
+    "schedule", [pytest.param(each, marks=pytest.mark.slow if each != "strict" else ()) for each in (*SCHEDULES, "lazy")]
+)
 def test_the_bar_holds_whenever_the_counter_refreshes(schedule: str, tmp_path: Path) -> None:
     gpu, found = windows(schedule, tmp_path)
     assert covered(found) >= 0.9  # of some 300

@@ -75,6 +75,7 @@ def check(found: dict[str, object], printed: str) -> None:
     assert "pip install argcomplete" in printed
 
 
+@pytest.mark.slow
 def test_measuring_and_the_log_work_where_jupyter_and_optuna_are_absent(tmp_path: Path) -> None:
     check(*ran(sys.executable, BLOCK + SCRIPT, tmp_path))
 

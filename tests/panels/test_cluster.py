@@ -306,6 +306,7 @@ def test_messages_stay_small_for_a_large_log() -> None:
     assert len(node.picture) < 300_000
 
 
+@pytest.mark.slow
 def test_of_ten_thousand_jobs_on_one_node_the_picture_is_small_and_its_power_is_the_nodes() -> None:
     panel = made(generate(10_000, gpus=8, seed=1), nodes=1, policies=("ours",))
     panel.run()

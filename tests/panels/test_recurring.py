@@ -295,6 +295,7 @@ def test_buttons_run_recurrences_of_a_study_and_stop_after_one(study: JobStudy) 
     assert drawn_recurrences(browser.last("news")) == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_recurrence_of_a_job_is_measured_on_the_simulated_gpu(
     simulated: Callable[..., Machine], tmp_path: Path
 ) -> None:

@@ -334,9 +334,9 @@ def test_impossible_steps_are_refused(marks_s: list[float], sentence: str) -> No
 # means
 
 
-@pytest.mark.parametrize(("count", "correlation"), [
-    (5, 0.5), (9, -0.5), (9, 0.0), (9, 0.5), (9, 0.9), (15, -0.5), (15, 0.9), (50, 0.9), (200, 0.0), (200, 0.9),
-])
+@pytest.mark.parametrize(("count", "correlation"), [(9, 0.5), *(pytest.param(*each, marks=pytest.mark.slow) for each in (
+    (5, 0.5), (9, -0.5), (9, 0.0), (9, 0.9), (15, -0.5), (15, 0.9), (50, 0.9), (200, 0.0), (200, 0.9),
+))])
 def test_the_interval_of_the_mean_covers_it_also_where_neighbours_are_correlated(
     count: int, correlation: float
 ) -> None:

@@ -175,6 +175,7 @@ def test_the_iteration_of_a_training_is_found_and_followed(
     assert training.tracker.text.startswith("one iteration takes ")
 
 
+@pytest.mark.slow
 def test_boundaries_stay_on_the_same_point_of_the_iteration(training: Training) -> None:
     """Iterations vary by a hundredth each, so a fixed raster would be lost after some hundred of them."""
     job, late = TrainingJob("squad", 32, iterations=200, machine=training.machine, evaluate=False), []
@@ -355,6 +356,7 @@ def test_data_from_before_a_change_is_not_mixed_in() -> None:
 # what is no change
 
 
+@pytest.mark.slow
 def test_evaluations_are_held_and_reported(training: Training) -> None:
     job = training.train("cifar100", 1024, 60.0)
     assert len([event for event in job.events if event.kind == "evaluation"]) >= 6
@@ -471,6 +473,7 @@ def polled(
     return tracker, asked
 
 
+@pytest.mark.slow
 def test_near_the_limit_another_polling_interval_confirms_the_period() -> None:
     tracker, asked = polled(0.37, obeys=True)
     assert asked
@@ -481,6 +484,7 @@ def test_near_the_limit_another_polling_interval_confirms_the_period() -> None:
     assert tracker.periods.iteration.period_s == pytest.approx(0.37, rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_beat_of_the_polling_moves_and_is_rejected() -> None:
     states, reasons = set(), set()
 
@@ -680,6 +684,7 @@ def test_the_shipped_detector_locks_on_again_under_another_power_limit(simulated
             assert min(abs(known_s / each - 1) for each in (fast_s, slow_s)) < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(24, 48), (48, 24)])
 def test_the_shipped_detector_locks_on_again_at_another_batch_size(
     simulated: Simulated, sizes: tuple[int, int]

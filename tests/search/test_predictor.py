@@ -131,7 +131,9 @@ def predicted(model: ClockModel, memory: float, draw: float, where: SettingSpace
 UNSEEN = [(0.1, 0.9), (0.35, 0.5), (0.55, 0.75), (0.8, 0.6), (0.95, 0.85)]
 
 
-@pytest.mark.parametrize(("memory", "draw"), UNSEEN)
+@pytest.mark.parametrize(
+    ("memory", "draw"), [UNSEEN[0], *(pytest.param(*each, marks=pytest.mark.slow) for each in UNSEEN[1:])]
+)
 def test_time_and_energy_of_a_new_workload_are_predicted_within_a_few_percent(
     model: ClockModel, memory: float, draw: float
 ) -> None:
@@ -189,6 +191,7 @@ def test_power_alone_is_enough_and_none_at_all_is_refused(model: ClockModel) -> 
         model.predict({"dram_active": 0.5}, space())
 
 
+@pytest.mark.slow
 def test_an_untrained_memory_clock_gives_null_and_not_a_guess() -> None:
     one = ClockModel.train(training(memories=MEM[:1]), gpu=GPU)
     frame = predicted(one, 0.5, 0.7, space()).frame

@@ -105,6 +105,7 @@ def test_the_published_powers_hold_within_four_percent(published: dict[str, dict
     assert added_w > 1.3 * published["J1&J2&J3&J4"]["avg_power_w"]  # which powers that merely add up do not
 
 
+@pytest.mark.slow
 def test_a_shared_card_shows_the_published_tables_through_its_driver(
     published: dict[str, dict[str, float]], simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,7 +40,8 @@ def test_a_clock_that_was_reduced_is_reduced_further() -> None:
     assert reduced_clocks(seen(0.0, 0.03), CLOCKS, {"GPU-1": 1200}) == {"GPU-1": 1080}
 
 
-@pytest.mark.parametrize("wrong", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", [False, True])
 def test_a_tuned_job_with_a_straggler(monkeypatch: pytest.MonkeyPatch, wrong: bool) -> None:
     """With the true waits in place of those from power. The limit also holds where they are wrong."""
     machine = machines.simulate("4xA100", stepped=True, seed=3)

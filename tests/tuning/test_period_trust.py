@@ -84,7 +84,9 @@ def assert_clocks_keep_the_limit(tuner: Tuner, slowdown: float) -> None:
     assert device.setting() == Setting(power_limit_w=device.limits.default_power_limit_w)
 
 
-@pytest.mark.parametrize(("card", "seconds", "wait"), [("A40", 0.16, 0.2), ("V100", 0.031, 0.05)])
+@pytest.mark.parametrize(
+    ("card", "seconds", "wait"), [("A40", 0.16, 0.2), pytest.param("V100", 0.031, 0.05, marks=pytest.mark.slow)]
+)
 def test_a_period_near_the_refresh_of_the_sensor_is_not_used(
     simulated: Callable[[str], Machine], card: str, seconds: float, wait: float
 ) -> None:
@@ -93,6 +95,7 @@ def test_a_period_near_the_refresh_of_the_sensor_is_not_used(
     assert_clocks_keep_the_limit(*tuned(machine, training(card, seconds, wait), int(90 / seconds)))
 
 
+@pytest.mark.slow
 def test_a_long_alias_does_not_follow_the_clock(
     simulated: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -274,6 +274,7 @@ def test_without_iterations_the_clocks_alone_keep_the_limit(
     assert here.as_found
 
 
+@pytest.mark.slow
 def test_iterations_too_short_for_the_sensor_are_not_used(lab: Callable[..., Lab]) -> None:
     """0.08 s behind a sensor of 0.1 s looks like 0.39 s."""
     here = lab()
@@ -415,6 +416,7 @@ def test_another_job_is_noticed_and_tuned(lab: Callable[..., Lab]) -> None:
     assert here.as_found
 
 
+@pytest.mark.slow
 def test_another_job_without_marks_is_noticed_by_its_power(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner(over="clocks")
@@ -430,6 +432,7 @@ def test_another_job_without_marks_is_noticed_by_its_power(lab: Callable[..., La
     assert here.as_found
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_no_other_job(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner()
@@ -439,6 +442,7 @@ def test_an_evaluation_is_no_other_job(lab: Callable[..., Lab]) -> None:
     tuner.end()
 
 
+@pytest.mark.slow
 def test_iterations_that_grow_or_vary_are_no_other_job(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner()
@@ -458,6 +462,7 @@ def test_a_pause_before_the_first_measurement_loses_no_iterations(lab: Callable[
     tuner.end()
 
 
+@pytest.mark.slow
 def test_an_idle_gpu_is_left_as_it_is_and_reported(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner()
@@ -511,6 +516,7 @@ def test_a_limit_that_another_program_sets_is_left_alone(lab: Callable[..., Lab]
     assert here.device.setting().power_limit_w == 222.0
 
 
+@pytest.mark.slow
 def test_a_long_block_notices_a_limit_of_another_program_too(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner(over="clocks")
@@ -741,6 +747,7 @@ def test_hold_here_holds_the_best_measured_setting_within_the_bound(lab: Callabl
     tuner.end()
 
 
+@pytest.mark.slow
 def test_another_slowdown_limit_keeps_the_measurements(lab: Callable[..., Lab]) -> None:
     here = lab()
     tuner = here.tuner(over="clocks", max_slowdown=0.02)
@@ -1135,6 +1142,7 @@ def test_the_next_run_of_a_job_tries_the_best_setting_of_the_earlier_one_first(
     tuner.end()
 
 
+@pytest.mark.slow
 def test_another_batch_size_of_a_job_is_no_earlier_run_of_it(lab: Callable[..., Lab]) -> None:
     for size in (256, 128):
         here = lab("V100")

@@ -22,7 +22,7 @@ class TuningRecord:
         notes: Remarks for the result.
         found: The iterations that were found last.
         trials: Rows of `results.PROBES`; `made` of them have measured something.
-        held: The setting that was held last, and `reason` why.
+        held: The setting that was held last.
         not_restored: Sentences about settings that could not be restored.
     """
 
@@ -34,7 +34,7 @@ class TuningRecord:
         self.ledger = Ledger()
         self.trials, self.made = pl.DataFrame(schema=PROBES), 0
         self.found: DetectedIterations | None = None
-        self.model = self.reason = ""
+        self.model = ""
         self.held: Setting | None = None
         self.held_since_s: float | None = None
         self.settled_s: float | None = None

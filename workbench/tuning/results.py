@@ -63,6 +63,7 @@ class TuningView(HtmlFacts):
         trials: One row per trial, in order (`PROBES`); ratios are to the baseline, `cost_s` and `cost_j` its
             total time and energy.
         choice: The held setting; before one is held, the best known. None where the job ended before.
+        why: Why it is that, from the numbers of `choice`; one sentence.
         current: The current setting of the GPU.
         period_s: Length of an iteration at the default setting, 95 % half width `period_uncertainty_s`.
         period_source: "marks", "power", "counter", "clocks" (the clocks alone keep the limit) or empty.
@@ -89,6 +90,7 @@ class TuningView(HtmlFacts):
     reference: Setting = field(default_factory=Setting)
     current: Setting = field(default_factory=Setting)
     choice: Choice | None = None
+    why: str = ""
     belief: pl.DataFrame | None = None
     trials: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PROBES))
     period_s: float | None = None

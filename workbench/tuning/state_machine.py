@@ -143,8 +143,8 @@ class Tuner:
             row = job.pinned if job.pinned is not None else method.held()
             if self.ended and log.held is not None:
                 row = method.rungs.settings.index(log.held)
-            known |= {"choice": method.about(row), "current": method.rungs.settings[job.row],
-                      "belief": method.frame()}
+            known |= {"choice": method.about(row), "why": method.sentence(row), "belief": method.frame(),
+                      "current": method.rungs.settings[job.row]}
             if method.counted:
                 period_s, sd = method.default[0], math.sqrt(method.effects()[0].level_var)
                 known |= {"period_s": period_s, "period_uncertainty_s": 1.96 * sd * period_s}

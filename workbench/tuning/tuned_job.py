@@ -170,6 +170,7 @@ class TunedJob:
                 self.log.note(f"counted in {self.unit.name}: {self.unit.amount:.4g} per iteration")
         self._period = self.row, found.iteration_s, self.log.elapsed_s
         self.method.count(True)
+
     def distrust(self, why: str) -> None:
         """Count no iterations of the power trace any more; the clocks keep the limit."""
         self.log.note(f"the period of the power readings cannot be trusted: {why}; the clocks alone keep the "
@@ -289,9 +290,9 @@ class TunedJob:
         if plan.kind in KINDS:
             log.text = f"measuring {self.name(plan.row)}: {plan.why}"
             return
-        log.text = log.reason = self.method.sentence(plan.row)
+        log.text = self.method.sentence(plan.row)
         if setting != log.held:
-            log.note(f"held: {log.reason}")
+            log.note(f"held: {log.text}")
             log.held, log.held_since_s = setting, now_s - log.begun_s
         if log.settled_s is None:
             log.settled_s = log.held_since_s
@@ -323,8 +324,11 @@ class TunedJob:
             }
             if plan.kind == "trial":
                 slower, less = 100 * (row["time_ratio"] - 1), 100 * (1 - row["energy_ratio"])
-                log.note(f"{self.name(plan.row)}: {slower:.1f} ± {196 * row['time_sd']:.1f} % slower, "
-                         f"{less:.1f} ± {196 * row['energy_sd']:.1f} % less energy")
+                time_error, energy_error = (
+                    196 * row[f"{each}_ratio"] * row[f"{each}_sd"] for each in ("time", "energy")
+                )
+                log.note(f"{self.name(plan.row)}: {slower:.1f} ± {time_error:.1f} % slower, "
+                         f"{less:.1f} ± {energy_error:.1f} % less energy")
         log.trials = pl.concat([log.trials, pl.DataFrame([row], schema=PROBES)])
 
     def rebalance(self, now_s: float) -> bool:

@@ -483,9 +483,11 @@ class Descent:
             parts.append(f"at most {100 * (self.most[row] - 1):.1f} % slower by its clocks")
         about = self.about(row)
         if about.measured and self.counted and row != self.rungs.reference:
-            parts.append(f"{100 * (about.time_ratio - 1):.1f} ± {196 * about.time_sd:.1f} % slower measured")
+            error = 196 * about.time_ratio * about.time_sd
+            parts.append(f"{100 * (about.time_ratio - 1):.1f} ± {error:.1f} % slower measured")
         if row != self.rungs.reference:
-            parts.append(f"{100 * (1 - about.energy_ratio):.1f} ± {196 * about.energy_sd:.1f} % less energy")
+            error = 196 * about.energy_ratio * about.energy_sd
+            parts.append(f"{100 * (1 - about.energy_ratio):.1f} ± {error:.1f} % less energy")
         cost = self.cost(mean, power.mean)
         cost[list(self.barred)] = np.inf
         better = cost < cost[row] - 1e-3

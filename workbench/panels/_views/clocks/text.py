@@ -105,10 +105,9 @@ def details(tuning: TuningView) -> list[str]:
     """The choice and the cost of tuning; a sentence each."""
     lines = []
     if tuning.choice is not None:
-        why, chosen = held_text(tuning) if tuning.state in ENDED else "", f"held: {tuning.choice.setting}: "
-        if not why or why.startswith(chosen):
-            lines.append(choice_text(tuning.choice, tuning))
-        lines += [why.replace(chosen, "why: ")] if why else []
+        lines.append(choice_text(tuning.choice, tuning))
+        if tuning.why and tuning.state in ENDED and tuning.choice.setting != tuning.reference:
+            lines.append(tuning.why.replace(f"{tuning.choice.setting}: ", "why: "))
         if rejected := rejected_text(tuning.choice, tuning):
             lines.append(rejected)
     count = 0 if tuning.trials is None else sum(kind == "probe" for kind in tuning.trials["kind"])
@@ -137,11 +136,6 @@ def choice_text(choice: Choice, tuning: TuningView) -> str:
     )
     predicted = "" if choice.measured else ", predicted"
     return f"{first}: {choice.setting}: energy {energy}, time {time}{predicted}"
-
-
-def held_text(tuning: TuningView) -> str:
-    """The setting that was held last, and why; empty before any."""
-    return next((text for _, text in reversed(tuning.events) if text.startswith("held: ")), "")
 
 
 def rejected_text(choice: Choice, tuning: TuningView) -> str:
