@@ -22,11 +22,12 @@ def make_search(
     name: str, space: SettingSpace, objective: Objective | None = None, max_slowdown: float | None = 0.05, *,
     prior: Any = None, rng: np.random.Generator | None = None,
 ) -> Gpoeo:
-    """A search by one of `NAMES`, of a job whose iterations are counted; only the samplers draw from `rng`."""
+    """A search by one of `NAMES` for a job with counted iterations; only the samplers draw from `rng`."""
     makers: dict[str, Any] = {"gpoeo": Gpoeo, "mf-gpoeo": Feedback}
     make = makers.get(name) or partial(Sampled, kind=name, rng=rng)
     rungs = ladders(space, float(space.max_sm_clock_mhz or 1), space.max_power_limit_w or 1.0)
-    search: Gpoeo = make(rungs, np.full(len(space), np.inf), objective, max_slowdown, space=space, prior=prior)
+    most = np.full(len(space), np.inf)
+    search: Gpoeo = make(rungs, most, objective, max_slowdown, space=space, prior=prior)
     search.count(True)
     return search
 

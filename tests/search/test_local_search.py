@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.records import Limits, Setting
+from workbench.records import Limits
 from workbench.search.clocks.effects import Block, ladders
 from workbench.search.clocks.gpoeo import Gpoeo
 from workbench.search.objective import Energy, EnergyDelay, Objective
@@ -182,7 +182,7 @@ def test_another_objective_or_limit_continues_the_search_from_the_same_trials(
     assert cost <= 1.05 * world.best(bound, objective)
 
 
-def test_a_memory_clock_that_the_default_cannot_explain_is_measured_again_and_then_believed() -> None:
+def test_an_unexpected_memory_clock_is_measured_again_after_the_default() -> None:
     world, search = World(CLOCKS, compute=0.1, memory=0.8), searching(bound=1.0)
     rows: list[int] = []
     while (plan := search.next(search.now_s)).kind != "held" and len(rows) < 60:

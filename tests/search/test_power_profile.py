@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 
-from workbench.errors import UsageError
+from workbench.errors import MeasurementError, UsageError
 from workbench.records import Setting
 from workbench.search.clocks.descent import Plan
 from workbench.search.clocks.power_profile import PowerProfile
@@ -157,6 +157,8 @@ def test_before_the_first_window_nothing_is_known() -> None:
     profile = PowerProfile(LIMITS_W, Energy())
     assert not profile.measured
     assert math.isnan(profile.iteration_s(0))
+    with pytest.raises(MeasurementError, match="run a profiling window first"):
+        profile.frame()
 
 
 def test_without_a_smooth_curve_more_limits_are_measured_and_used() -> None:

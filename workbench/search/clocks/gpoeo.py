@@ -109,8 +109,8 @@ class Gpoeo(Descent):
     # the search
 
     def script(self) -> Iterator[Ask]:
-        """The rows that are still to be tried, in order. It begins from the start in each call: what was
-        tried is passed over.
+        """The rows that are still to be tried, in order. Each call begins with the predicted point and skips
+        tried rows.
         """
         centre = yield from self._memory_clock(self.start())
         self._line = self.rows_at(self.memory[centre])
@@ -129,7 +129,7 @@ class Gpoeo(Descent):
         cost = self.objective.cost(unit_s * time, unit_j * energy)
         cost = np.where(time <= 1 + self.limit, cost, np.inf)
         cost[list(self.barred)] = np.inf
-        return int(np.argmin(cost))
+        return int(np.nanargmin(cost))
 
     def _memory_clock(self, start: int) -> Generator[Ask, None, int]:
         """The best of at most three memory clocks at the predicted SM clock, as a row."""
@@ -194,10 +194,12 @@ class Gpoeo(Descent):
         return sorted(rows, key=lambda row: self.clocks_mhz[row])
 
     def held(self) -> int:
-        """The row of the best gear of the cubics between the tried ones, and the reference where no gear keeps
-        the limit; the best trial where they are fewer than three.
+        """The row of the best gear of the cubics between the tried gears; the reference if no gear keeps the
+        limit. With fewer than three tried gears: the best trial. Without counted iterations: as of `Descent`.
         """
         here, tried, line = self.rungs.reference, self.tried, self._line
+        if not tried:
+            return super().held()
         places = [place for place, row in enumerate(line) if row in tried]
         if len(places) < 3:
             best = self.best_measured()

@@ -22,6 +22,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from ...errors import MeasurementError
 from ...records import Setting
 from ..earlier import EarlierCurve, best_row, first_known
 from ..objective import Energy, EnergyWithin, Objective
@@ -137,9 +138,13 @@ class PowerProfile:
         self._method.bar(row, reason)
 
     def frame(self) -> pl.DataFrame:
-        """The curve, once the highest limit was measured: limit_w, iteration_s, power_w of all GPUs, and whether
-        it was measured.
+        """The curve as a frame: limit_w, iteration_s, power_w of all GPUs, and whether it was measured.
+
+        Raises:
+            MeasurementError: No profiling window has been reported yet.
         """
+        if not self.measured:
+            raise MeasurementError("no limit has been measured yet; run a profiling window first")
         unit_s, unit_j = self._method.default
         time, energy = pl.col("time_ratio"), pl.col("energy_ratio")
         return self._method.frame().select(
@@ -149,5 +154,7 @@ class PowerProfile:
 
     @property
     def best_w(self) -> float:
-        """The measured limit that costs least, of equals the higher one; the highest before any was measured."""
+        """The measured limit (W) that costs least, of equals the higher one. The highest limit, if none was
+        measured.
+        """
         return self.limits_w[self._method.best_measured()]
