@@ -75,8 +75,7 @@ class Feedback(Gpoeo):
         yield from self._steer(memory, params.start_low_memory if low else params.start, bound)
 
     def held(self) -> int:
-        """The best trial."""
-        return min(self.tried, key=self.rank)
+        return self.best()
 
     def _steer(self, memory: float, start: float, bound: float) -> Iterator[Ask]:
         params = self.params

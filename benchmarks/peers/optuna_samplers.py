@@ -46,8 +46,7 @@ class Sampled(Gpoeo):
             yield self._drawn, f"drawn by {self.name}"
 
     def held(self) -> int:
-        """The best trial."""
-        return min(self.tried, key=self.rank)
+        return self.best()
 
     def _draw(self) -> Iterator[int]:
         """Rows to try. A row that was tried is reported again and costs nothing."""
@@ -61,6 +60,8 @@ class Sampled(Gpoeo):
                 yield row
                 if row in self.barred:
                     row, idle = self._nearest(row), idle + 1  # no improvement either
+                    if idle >= PATIENCE:
+                        return
             beyond, reward = self.slowdown(row) > self.limit, self.reward(row)
             if not free and row != self.rungs.reference:
                 better = not beyond and reward < least * (1 - IMPROVES)

@@ -106,6 +106,11 @@ class Gpoeo(Descent):
         slow = self.slowdown(row)
         return slow > self.limit, slow if slow > self.limit else self.reward(row)
 
+    def best(self) -> int:
+        """The row of the best trial that can still be set; the reference if there is none."""
+        rows = [row for row in self.tried if row not in self.barred]
+        return min(rows, key=self.rank, default=self.rungs.reference)
+
     # the search
 
     def script(self) -> Iterator[Ask]:
@@ -202,8 +207,7 @@ class Gpoeo(Descent):
             return super().held()
         places = [place for place, row in enumerate(line) if row in tried]
         if len(places) < 3:
-            best = self.best_measured()
-            return here if best in self.barred else best
+            return self.best()
         fit = np.polyfit(places, [tried[line[place]] for place in places], min(3, len(places) - 1))
         most_s = (1 + self.limit) * tried[here][0]
         good = [
