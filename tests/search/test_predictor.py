@@ -17,9 +17,7 @@ import pytest
 from workbench.errors import UsageError
 from workbench.records import Setting
 from workbench.search.space import SettingSpace, space_of
-from workbench.search.surrogates.prediction.curves import curves_of
-from workbench.search.surrogates.prediction.trees import folds_of
-from workbench.search.surrogates.predictor import FEATURE_SETS, ClockModel, Prediction
+from workbench.search.surrogates.predictor import ClockModel, Prediction
 from workbench.tuning.models import SUFFIX
 
 SM, MEM = (1500, 1300, 1100, 900, 700), (5000, 2500)
@@ -91,6 +89,8 @@ def training(
                     }
                 )
     frame = pl.DataFrame(rows, infer_schema_length=None)
+    at_top = (pl.col("sm_clock_mhz") == SM[0] * scale) & (pl.col("mem_clock_mhz") == MEM[0] * scale)
+    frame = frame.with_columns(reference=at_top.fill_null(False))
     factor = np.exp(noise * rng.standard_normal((2, frame.height)))
     return frame.with_columns(pl.col("iteration_s") * factor[0], pl.col("power_w") * factor[1])
 
@@ -153,16 +153,6 @@ def test_between_trained_clocks_time_falls_and_power_rises_with_the_clock(model:
         assert (np.diff(power) >= -1e-9).all()
 
 
-def test_the_80_percent_interval_holds_most_workloads_that_were_not_trained(model: ClockModel) -> None:
-    inside = []
-    for memory, draw in workloads(np.random.default_rng(11), 40):
-        frame = predicted(model, memory, draw, space()).frame
-        for name, true in zip(("time", "energy"), truth(memory, draw, space()), strict=True):
-            mean, sd = (frame[f"log_{name}{end}"].to_numpy() for end in ("", "_sd"))
-            inside.append((np.abs(true - mean) <= 1.2816 * sd)[1:].mean())
-    assert 0.65 < np.mean(inside) <= 1.0
-
-
 @pytest.mark.slow
 def test_predictions_agree_for_the_same_physics_at_other_clocks_and_watts() -> None:
     here = ClockModel.train(training(), gpu=GPU)
@@ -185,10 +175,8 @@ def test_a_missing_feature_stays_missing_and_the_prediction_goes_on(model: Clock
     assert a["log_time"].is_not_null().all()
 
 
-def test_power_alone_is_enough_and_none_at_all_is_refused(model: ClockModel) -> None:
+def test_power_alone_is_enough(model: ClockModel) -> None:
     assert model.predict({}, space(), power_w=180.0).frame["log_time"].is_not_null().all()
-    with pytest.raises(UsageError, match="power_share"):
-        model.predict({"dram_active": 0.5}, space())
 
 
 @pytest.mark.slow
@@ -198,7 +186,7 @@ def test_an_untrained_memory_clock_gives_null_and_not_a_guess() -> None:
     told = frame.filter(pl.col("mem_clock_mhz") == MEM[0])
     untold = frame.filter(pl.col("mem_clock_mhz") == MEM[1])
     assert told["log_time"].is_not_null().all()
-    for name in ("log_time", "log_time_sd", "log_energy", "log_energy_sd"):
+    for name in ("log_time", "log_energy"):
         assert untold[name].is_null().all()
 
 
@@ -251,36 +239,40 @@ def test_a_training_set_of_limits_teaches_limits() -> None:
         )
 
 
-@pytest.mark.slow
-def test_each_set_of_features_has_its_own_inputs() -> None:
-    nvml = ClockModel.train(training(), gpu=GPU, feature_set="nvml")
-    assert set(nvml.features) == {"gpu_utilisation", "power_share"}
-    assert "dram_active" in ClockModel.train(training(), gpu=GPU, feature_set="gpm").features
+def test_each_set_of_features_reads_its_own_memory_activity(model: ClockModel) -> None:
+    frame = training().rename({"dram_active": "memory_utilisation"})
+    nvml = ClockModel.train(frame, gpu=GPU, feature_set="nvml")
+    activity = features(0.5, 0.7)["dram_active"]
+    a = predicted(model, 0.5, 0.7, space()).frame
+    b = nvml.predict(
+        {"memory_utilisation": activity, "dram_active": 0.9, "gpu_utilisation": 1.0}, space(),
+        power_w=answer(0.5, 0.7, 1.0)[1],
+    ).frame
+    assert a.equals(b)
 
 
-def test_a_model_has_its_held_out_error_at_every_setting(model: ClockModel) -> None:
-    assert model.errors.height == len(SM) * len(MEM) - 1
+def test_a_model_has_its_error_on_groups_that_were_held_out(model: ClockModel) -> None:
     time, power = model.error
     assert 0 < time < 0.06
     assert 0 < power < 0.06
-    assert (model.errors["workloads"] == 48).all()
+    # A group that follows another law is not predicted by the rest.
+    odd = training().with_columns(
+        iteration_s=pl.when((pl.col("group") == "g0") & (pl.col("sm_clock_mhz") < SM[0]))
+        .then(3 * pl.col("iteration_s")).otherwise("iteration_s")
+    )
+    assert ClockModel.train(odd, gpu=GPU).error[0] > time + 0.05
 
 
-def test_variants_of_one_kernel_are_left_out_together() -> None:
-    assert folds_of(("a", "a", "b", "c", "b")).tolist() == [0, 0, 1, 2, 1]
-    assert len(set(folds_of(("a",) * 9).tolist())) == 4  # one group alone cannot be left out
+def test_a_training_set_of_one_group_has_an_error_too() -> None:
+    frame = training(count=12).with_columns(group=pl.lit("one"))
+    assert 0 < ClockModel.train(frame, gpu=GPU).error[0] < 0.1
 
 
 def test_a_model_comes_back_from_its_file_as_it_was(model: ClockModel, tmp_path: Path) -> None:
     path = model.save(tmp_path / "deep" / f"card.gpm{SUFFIX}")
-    again = ClockModel.load(path, gpu="test card")  # the driver's "NVIDIA" and its spelling do not matter
-    assert (again.gpu, again.feature_set, again.features, again.workloads) == (
-        GPU,
-        "gpm",
-        model.features,
-        48,
-    )
-    assert again.errors.equals(model.errors)
+    again = ClockModel.load(path)
+    assert again == model
+    assert (again.gpu, again.feature_set, again.workloads) == (GPU, "gpm", 48)
     assert predicted(again, 0.5, 0.7, space()).frame.equals(predicted(model, 0.5, 0.7, space()).frame)
     assert [each.name for each in path.parent.iterdir()] == [path.name]  # no half-written file stays
 
@@ -291,7 +283,7 @@ def test_a_file_that_is_no_model_is_refused_with_the_remedy(model: ClockModel, t
     def refused(content: bytes, text: str) -> None:
         path.write_bytes(content)
         with pytest.raises(UsageError, match=text) as caught:
-            ClockModel.load(path, gpu=GPU)
+            ClockModel.load(path)
         assert "profile-gpu" in str(caught.value)
         assert "\n" not in str(caught.value)
 
@@ -299,12 +291,12 @@ def test_a_file_that_is_no_model_is_refused_with_the_remedy(model: ClockModel, t
     refused(whole[:200] + bytes([whole[200] ^ 255]) + whole[201:], "damaged")
     refused(b"", "damaged")
     refused(b"not a model", "damaged")
-    refused(gzip.compress(b"1"), "not a clock model")
-    refused(gzip.compress(b'{"format": "something else"}'), "not a clock model")
+    refused(gzip.compress(b"1"), "damaged")
+    refused(gzip.compress(b'{"format": "something else"}'), "not version")
     model_ = json.loads(gzip.decompress(whole))
     name, version = model_["format"]
-    refused(gzip.compress(json.dumps({**model_, "format": [name, version - 1]}).encode()), f"version {version}")
-    refused(gzip.compress(json.dumps({**model_, "nodes": 1}).encode()), "damaged")
+    refused(gzip.compress(json.dumps({**model_, "format": [name, version - 1]}).encode()), f"not version {version}")
+    refused(gzip.compress(json.dumps({**model_, "curves": 1}).encode()), "damaged")
     path.unlink()
     with pytest.raises(UsageError, match="cannot be read"):
         ClockModel.load(path)
@@ -313,16 +305,10 @@ def test_a_file_that_is_no_model_is_refused_with_the_remedy(model: ClockModel, t
         model.save(tmp_path / "no-folder" / f"card{SUFFIX}")
 
 
-def test_a_model_of_another_card_is_refused_with_the_way_out(model: ClockModel, tmp_path: Path) -> None:
-    path = model.save(tmp_path / f"card{SUFFIX}")
-    with pytest.raises(UsageError, match=r"Test Card.*profile-gpu"):
-        ClockModel.load(path, gpu="NVIDIA A100-SXM4-80GB")
-
-
 def test_bad_training_sets_are_refused_with_the_reason() -> None:
     frame = training(count=10)
     for change, words in (
-        (frame.drop("iteration_s"), "iteration_s is not"),
+        (frame.drop("iteration_s"), "100 of 100 rows have no iteration_s"),
         (frame.drop("sm_clock_mhz", "mem_clock_mhz", "power_limit_w"), "one setting only"),
         (
             frame.with_columns(
@@ -335,7 +321,6 @@ def test_bad_training_sets_are_refused_with_the_reason() -> None:
             frame.filter((pl.col("sm_clock_mhz") == SM[0]) & (pl.col("mem_clock_mhz") == MEM[0])),
             "one setting only",
         ),
-        (frame.with_columns(gpu=pl.lit("Other Card")), "of Other Card"),
     ):
         with pytest.raises(UsageError, match=words):
             ClockModel.train(change, gpu=GPU)
@@ -343,26 +328,39 @@ def test_bad_training_sets_are_refused_with_the_reason() -> None:
         ClockModel.train(frame, gpu=GPU, feature_set="cupti")
 
 
-def test_a_workload_without_its_reference_is_named_and_left_out() -> None:
+def test_a_workload_without_its_reference_is_left_out() -> None:
     frame = training().filter((pl.col("workload") != "w5") | (pl.col("sm_clock_mhz") < SM[0]))
-    curves = curves_of(frame, FEATURE_SETS["gpm"])
-    assert len(curves) == 47
-    assert [each.partition(":")[0] for each in curves.dropped] == ["w5"]
+    assert ClockModel.train(frame, gpu=GPU).workloads == 47
+
+
+def test_a_limit_as_high_as_the_highest_has_no_effect() -> None:
+    frame = training(count=12)
+    limited = frame.with_columns(power_limit_w=pl.lit(300.0))
+    assert ClockModel.train(limited, gpu=GPU) == ClockModel.train(frame, gpu=GPU)
+
+
+def test_a_reference_measured_twice_counts_by_its_mean() -> None:
+    frame = training(count=12, noise=0.0)
+    top, time = frame.filter("reference"), pl.col("iteration_s")
+    twice = [top.with_columns(time * 1.1), frame.filter(~pl.col("reference")), top.with_columns(time * 0.9)]
+    whole, halves = (ClockModel.train(each, gpu=GPU) for each in (frame, pl.concat(twice)))
+    assert halves.error == pytest.approx(whole.error, abs=1e-6)
+    expected, found = (predicted(each, 0.5, 0.7, space()).frame["log_time"] for each in (whole, halves))
+    assert found.to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-6)
 
 
 @pytest.mark.slow
 def test_holes_in_a_training_set_are_no_zeros() -> None:
     frame = training()
     holes = frame.filter(~((pl.col("workload").is_in(["w1", "w2", "w7"])) & (pl.col("sm_clock_mhz") == 900)))
-    curves = curves_of(holes, FEATURE_SETS["gpm"])
-    assert np.isnan(curves.log_time).sum() == 3 * len(MEM)
     trained = ClockModel.train(holes, gpu=GPU)
-    assert trained.errors["workloads"].to_list().count(45) == len(MEM)
-    assert trained.error[0] < 0.06
+    time, power = trained.error
+    assert time < 0.03
+    assert power < 0.03
 
 
 def test_features_and_power_that_cannot_be_are_refused(model: ClockModel) -> None:
-    with pytest.raises(UsageError, match=r"dram_active .* -1"):
+    with pytest.raises(UsageError, match=r"dram_active=-1"):
         model.predict({"dram_active": -1.0}, space(), power_w=200.0)
-    with pytest.raises(UsageError, match="power of 0 W"):
+    with pytest.raises(UsageError, match="power_w=0 "):
         model.predict({}, space(), power_w=0.0)

@@ -316,10 +316,9 @@ def test_gpoeos_search_begins_where_a_model_of_the_gpu_predicts(lab: Callable[..
             assert values["gpu_utilisation"] > 0.3
             assert 100 < power_w < 400
             lower = np.log([1410 / (each.sm_clock_mhz or 1410) for each in space.settings])
-            sd = pl.Series(np.full(len(lower), 0.01))
             return Prediction(space, knobs(space.settings).with_columns(
-                log_time=pl.Series(0.29 * lower), log_time_sd=sd,  # 1200 MHz is 4.8 % slower
-                log_energy=pl.Series(-lower), log_energy_sd=sd,
+                log_time=pl.Series(0.29 * lower),  # 1200 MHz is 4.8 % slower
+                log_energy=pl.Series(-lower),
             ), "a model of a test")
 
     tuner = here.tuner(search="gpoeo", over="clocks", model=Model())

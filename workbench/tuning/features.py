@@ -28,7 +28,6 @@ COUNTERS = (
 )
 TRAFFIC = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
 NAMES = (*COUNTERS, *TRAFFIC, *LOAD)
-FEATURE_SETS: dict[str, tuple[str, ...]] = {"gpm": NAMES, "nvml": LOAD}  # best first
 
 SHORTEST_S = 0.1  # between two samples of GPM counters (nvml.h)
 # Utilisation is of the last sixth of a second to second (nvml.h), and so at first of what was before.
@@ -41,7 +40,7 @@ class Features:
 
     Attributes:
         values: By name, one of `NAMES`: shares 0..1, bytes/s, ratios to the default limit and highest clocks.
-        source: Where from; a key of `FEATURE_SETS`.
+        source: "gpm" or "nvml".
     """
 
     values: dict[str, float]
@@ -92,8 +91,7 @@ class FeatureReader:
         now = _counters(self.device) if self._before is not None else None
         if now is not None:
             values |= self.device.counted(self._before, now)  # type: ignore[attr-defined]
-        ordered = {name: values[name] for name in NAMES if name in values}
-        return Features(ordered, "nvml" if now is None else "gpm")
+        return Features(values, "nvml" if now is None else "gpm")
 
     def _load(self, start_s: float, seconds: float) -> dict[str, float]:
         """What NVML reports."""

@@ -1,4 +1,4 @@
-"""A model of this GPU, where there is one, and what it foretells of the job that runs on it."""
+"""A model of this GPU, where there is one, and its prediction for the job that runs on it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _paths
 from ..device.protocol import Device
-from ..errors import WorkbenchError
+from ..errors import UsageError, WorkbenchError
 from ..measurement.recorder import Recorder
 from ..search.space import SettingSpace
-from .features import FEATURE_SETS, FeatureReader
+from .features import FeatureReader
 
 if TYPE_CHECKING:
     from ..search.surrogates.predictor import Prediction
@@ -22,7 +22,7 @@ class Forecast:
 
     Args:
         device: The GPU.
-        recorder: What samples it, for the features that any driver reports.
+        recorder: The sampler, for the features that any driver reports.
         wanted: A model, the path of one, None for those in the user's directory, False for none.
 
     Attributes:
@@ -32,54 +32,32 @@ class Forecast:
     def __init__(self, device: Device, recorder: Recorder, wanted: Any = None) -> None:
         self.notes: list[str] = []
         self._model: Any = None
-        self._reader: FeatureReader | None = None
-        known = any(find_model(device.name, source) for source in FEATURE_SETS)
-        if wanted is False or (wanted is None and not known):
+        if wanted is False or (wanted is None and find_model(device.name, "gpm") is None):
             return
+        from ..search.surrogates.predictor import ClockModel
 
-        source = ""
         try:
             self._reader = FeatureReader(device, recorder)
-            source = self._reader.source
             self._reader.start()
-        except WorkbenchError as error:
-            self.notes.append(f"no features: {error}")
-            self._reader = None
-        self._model = self._find(device.name, source, wanted)
-
-    def _find(self, gpu: str, source: str, wanted: Any) -> Any:
-        """The model of a GPU for features of a source."""
-        model: Any = wanted
-        if wanted is None or isinstance(wanted, (str, Path)):
-            path = find_model(gpu, source) if wanted is None else Path(wanted)
-            if path is None:
-                return None
-            from ..search.surrogates.predictor import ClockModel
-
-            try:
-                model = ClockModel.load(path)
-            except (WorkbenchError, OSError) as error:
-                self.notes.append(f"{error}; tuning goes on without a model")
-                return None
-        if slug(model.gpu) == slug(gpu):
-            return model
-        self.notes.append(
-            f"the model is of a {model.gpu} and this is a {gpu}: tuning goes on without it; "
-            "`workbench profile-gpu` makes one of this card"
-        )
-        return None
+            found = find_model(device.name, self._reader.source) if wanted is None else wanted
+            model: Any = ClockModel.load(found) if isinstance(found, str | Path) else found
+            if model is not None and slug(model.gpu) != slug(device.name):
+                raise UsageError(
+                    f"the model is of a {model.gpu} and this is a {device.name}; `workbench profile-gpu` "
+                    "makes one of this card"
+                )
+            self._model = model
+        except (WorkbenchError, OSError) as error:
+            self.notes.append(f"{error}; tuning goes on without a model")
 
     def prediction(self, space: SettingSpace, power_w: float) -> tuple[Prediction | None, str]:
         """The model's prediction for a job that draws `power_w` on each GPU, or why there is none."""
-        if self._model is None or self._reader is None:
+        if self._model is None:
             return None, ""
         try:
             values = self._reader.read().values
-        except WorkbenchError as error:
-            return None, f"no features: {error}"
-        if not values:
-            return None, "this GPU reports no features now; tuning goes on without its model"
-        try:
+            if not values:
+                return None, "this GPU reports no features now; tuning goes on without its model"
             return self._model.predict(values, space, power_w), ""
         except Exception as error:  # a model's tables may be whole and yet make no sense
             known = isinstance(error, WorkbenchError)

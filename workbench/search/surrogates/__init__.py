@@ -4,5 +4,5 @@
     physics_prior                   prior samples: physics of any card and job
     expected_hypervolume            a sweep's space, and the largest growth of its frontier
     curve_priors                    curves over batch sizes, Gaussian given their shape
-    predictor, prediction           time and energy predicted from a workload's counters; its parts
+    predictor                       time and energy predicted from a workload's counters
 """

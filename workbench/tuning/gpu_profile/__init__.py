@@ -1,7 +1,6 @@
-"""What `workbench profile-gpu` is made of.
+"""`workbench profile-gpu`.
 
-    command     the command itself
-    collector   a plan of workloads and settings, and the measurements of it one by one
+    command     the command, and the models that it trains
+    collector   workloads measured at several settings, and the file of these measurements
     workloads   loads of graded intensity
-    rows        the file that keeps them, and the training frame
 """

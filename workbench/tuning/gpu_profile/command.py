@@ -1,7 +1,7 @@
 """`workbench profile-gpu`: learns how a GPU answers its clocks and limits, for better first guesses.
 
-Workloads of graded intensity are measured at the default and at a handful of other settings (`collector`),
-row by row into a file (`rows`), so that an interrupted profile continues. Then a model for each set of
+Workloads of graded intensity are measured at the default and at a handful of other settings (`collector`). A
+finished workload is in a file, so that an interrupted profile continues. Then a model for each set of
 features is trained and kept (`search.surrogates.predictor`, `tuning.models`). The GPU is restored, whatever
 happens.
 """
@@ -21,43 +21,41 @@ if TYPE_CHECKING:
 
     from ...measurement.session import Session
     from ...search.surrogates.predictor import ClockModel
-    from .collector import Collector
 
 
-def train(frame: pl.DataFrame, gpu: str, notes: list[str] | None = None) -> list[tuple[Path, ClockModel]]:
+def train(rows: pl.DataFrame, gpu: str, notes: list[str]) -> list[tuple[Path, ClockModel]]:
     """Models of a GPU from its profile, one for each set of features, kept where tuning looks for them.
 
     Args:
-        notes: Called with each set that too few workloads know.
+        rows: As in the file of a profile.
+        gpu: The card's name.
+        notes: A note is added for each set that too few workloads report.
 
     Raises:
         UsageError: too few workloads for any, or none that was measured at the reference.
     """
     import polars as pl
 
-    from ...search.surrogates.predictor import ClockModel
+    from ...search.surrogates.predictor import FEATURE_SETS, ClockModel
     from .. import models
-    from ..features import FEATURE_SETS
 
-    sets = set(frame["feature_set"].drop_nulls().to_list())
     made = []
-    for name in FEATURE_SETS:
-        if name not in sets and name != "nvml":
-            continue
-        of_set = frame if name == "nvml" else frame.filter(pl.col("feature_set") == name)
+    measured = rows.filter(pl.col("iteration_s").is_not_null())
+    for name, memory in FEATURE_SETS.items():
+        known = measured
+        if name != "nvml":  # which all workloads report
+            known = measured.filter(pl.col(memory).is_not_null().any().over("workload"))
+            if known.is_empty():
+                continue
         try:
-            model = ClockModel.train(of_set, gpu=gpu, feature_set=name)
+            model = ClockModel.train(known, gpu=gpu, feature_set=name)
         except UsageError as error:
-            if name == "nvml":  # which all workloads tell
+            if known is measured:
                 raise
-            if notes is not None:
-                notes.append(f"no model from {name}: {error}")
-            continue
-        made.append((model.save(models.model_path(gpu, name)), model))
+            notes.append(f"no model from {name}: {error}")
+        else:
+            made.append((model.save(models.model_path(gpu, name)), model))
     return made
-
-
-# the command
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,14 +84,13 @@ def run(arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 
     if arguments.simulate:
         session.simulate(arguments.simulate, stepped=True)
-    mine = session.Session(arguments.gpus, sync=False)
-    try:
+    with contextlib.closing(session.Session(arguments.gpus, sync=False)) as mine:
         return _profile(mine, arguments)
-    finally:
-        mine.close()
 
 
 def _profile(mine: Session, arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
+
     from .. import models
     from . import collector as collecting
     from . import workloads
@@ -105,71 +102,60 @@ def _profile(mine: Session, arguments: argparse.Namespace) -> tuple[int, dict[st
         print(f"workbench: {message}", file=sys.stderr)
     if mine.recorder is None:
         raise MeasurementError(f"{device.name} cannot be sampled, so nothing can be learnt about it")
-    tried = collecting.settings_to_try(
-        device.limits, lock_sm=device.can("lock_sm_clock"),
-        lock_memory=device.can("lock_mem_clock"), set_limit=device.can("set_power_limit"),
-    )
-    if not tried:
+    settings = collecting.settings_to_try(device)
+    if not settings:
         why = device.why_not("set_power_limit")
         raise UsageError(f"{device.name} has nothing to set: {why}; try another GPU")
-    plan = collecting.ProfilePlan(tuple(workloads.workloads(device)), tuple(tried), arguments.seconds)
     path = models.models_directory() / f"{models.slug(device.name)}.profile.csv"
     if arguments.output:
         path = named_file(arguments.output)
-    collector = collecting.Collector(mine.meter, plan, path)
-    left = collector.total - collector.done
+    loads = workloads.workloads(device)
+    collector = collecting.Collector(mine.meter, loads, settings, path, arguments.seconds)
+    total, left = (len(each) * collector.steps for each in (loads, collector.left))
     minutes = max(1, round(left * (2.0 * collecting.SETTLE_S + arguments.seconds) / 60))
     about = f", which takes about {minutes} minutes" if left and not device.simulated else ""
     print(
-        f"{device.name}: {len(plan.workloads)} workloads at the default and {len(plan.settings)} other "
-        f"settings; {left} of {collector.total} measurements are to be made{about}",
+        f"{device.name}: {len(loads)} workloads at the default and {len(settings)} other settings; {left} of "
+        f"{total} measurements are to be made{about}",
         flush=True,
     )
     found: dict[str, Any] = {
-        "gpu": device.name, "simulated": device.simulated, "file": str(path), "measurements": collector.total,
-        "left": left, "workloads": [workload.name for workload in plan.workloads], "models": [], "notes": [],
+        "gpu": device.name, "simulated": device.simulated, "file": str(path), "measurements": total,
+        "left": left, "workloads": [load.name for load in loads], "models": [], "notes": collector.notes,
     }
     if arguments.list:
-        for workload in plan.workloads:
-            print(f"    {workload.name} ({workload.group})")
+        for load in loads:
+            print(f"    {load.name} ({load.group})")
         return 0, found
-    try:
-        if left:
-            show(collector)
-    except KeyboardInterrupt:
-        print(
-            f"\nstopped: {collector.done} of {collector.total} measurements are in {path} and the GPU is as "
-            "it was; the same command goes on from there",
-            file=sys.stderr,
-        )
-        return 130, {**found, "left": collector.total - collector.done}
-    made = train(collector.rows.frame(), device.name, collector.notes)
-    for note in collector.notes:
-        print(f"    {note}")
-    for file, model in made:
-        time_error, power_error = model.error
-        print(
-            f"{model.feature_set}: learnt from {model.workloads} workloads and {len(model.features)} "
-            f"features; held-out error {time_error:.1%} of time, {power_error:.1%} of power; kept as {file}"
-        )
-    sets = [
-        {"features": model.feature_set, "file": str(file), "time_error": model.error[0],
-         "power_error": model.error[1]} for file, model in made
-    ]
-    return 0, {**found, "left": 0, "models": sets, "notes": list(collector.notes)}
-
-
-def show(collector: Collector) -> None:
-    """Run a collector to its end behind a progress bar with the time that is left."""
-    from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
-
     on_screen = sys.stderr.isatty()
     bar = tqdm(
-        total=collector.total, initial=collector.done, unit="measurement",
-        mininterval=0.2 if on_screen else 30.0, dynamic_ncols=on_screen,
+        total=total, initial=total - left, unit="measurement", mininterval=0.2 if on_screen else 30.0,
+        dynamic_ncols=on_screen, disable=not left,
     )
-    with bar, contextlib.closing(collector.run()) as running:
-        for text in running:
-            bar.set_description_str(text, refresh=False)
-            bar.update(collector.done - bar.n)
-        bar.update(collector.done - bar.n)
+    try:
+        with bar, contextlib.closing(collector.run()) as running:
+            for text in running:
+                bar.set_description_str(text, refresh=False)
+                bar.update()
+    except KeyboardInterrupt:
+        print(
+            f"\nstopped: {len(loads) - len(collector.left)} of {len(loads)} workloads are in {path} and the "
+            "GPU is as it was; the same command goes on from there",
+            file=sys.stderr,
+        )
+        return 130, {**found, "left": len(collector.left) * collector.steps}
+    try:
+        made = train(collector.rows, device.name, collector.notes)
+    finally:
+        for note in collector.notes:
+            print(f"    {note}")
+    for file, model in made:
+        time, power = model.error
+        print(
+            f"{model.feature_set}: learnt from {model.workloads} workloads; held-out error {time:.1%} of "
+            f"time, {power:.1%} of power; kept as {file}"
+        )
+        found["models"].append(
+            {"features": model.feature_set, "file": str(file), "time_error": time, "power_error": power}
+        )
+    return 0, {**found, "left": 0}

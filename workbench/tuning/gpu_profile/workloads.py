@@ -1,7 +1,7 @@
 """Built-in workloads of graded intensity, for `workbench profile-gpu`.
 
 On a simulated GPU they are simulated loads (`simulation.graded`); on a real one small PyTorch kernels
-(`_makers`), some with gaps in which the GPU waits for its host. An iteration is some tens of milliseconds of
+(`KERNELS`), some with gaps in which the GPU waits for its host. An iteration is some tens of milliseconds of
 them and ends when the GPU has ended.
 """
 
@@ -21,6 +21,19 @@ from ...experiments.workloads import torch_on
 
 BUSY_S = 0.04  # of an iteration at the reference setting
 Step = Callable[[], object]
+# By family: PyTorch's name of a type, edges of square arrays, what is done with an array, and the share of an
+# iteration in which the GPU waits, in a variant with the last edge.
+KERNELS: dict[str, tuple[str, tuple[int, ...], Callable[[Any], object], float]] = {
+    "matmul-half": ("float16", (512, 1024, 2048, 8192), lambda x: x @ x, 0.15),
+    "matmul-fp32": ("float32", (512, 1024, 4096), lambda x: x @ x, 0.15),
+    "matmul-fp64": ("float64", (512, 2048), lambda x: x @ x, 0.4),
+    "stream": ("float32", (2048, 5792, 16384), lambda x: x.mul_(1.0), 0.15),
+    "reduce": ("float32", (4096, 11584), lambda x: x.sum(), 0.15),
+    "normalise": ("float32", (2048, 8192), lambda x: x.softmax(-1), 0.4),
+    "transpose": ("float32", (4096, 8192), lambda x: x.t().contiguous(), 0.15),
+    "transcendental": ("float32", (2048, 4096), lambda x: x.sin().exp().tanh().erf(), 0.4),
+    "small": ("float32", (64, 362), lambda x: x.add_(0.0), 0.8),
+}
 
 
 @dataclass(frozen=True)
@@ -69,177 +82,64 @@ def simulated(device: Device) -> list[CalibrationWorkload]:
     return [CalibrationWorkload(each.key, family, partial(running, each)) for family, each in found]
 
 
-# PyTorch
-
-
 def kernels(where: str = "cuda", *, busy_s: float = BUSY_S, scale: float = 1.0) -> list[CalibrationWorkload]:
     """PyTorch kernels on a real GPU.
 
     Args:
         where: PyTorch's name of the device.
         busy_s: How long the kernels of an iteration take, at the setting active when the workload begins.
-        scale: Of all sizes, for a small device.
+        scale: Of all edges, for a small device.
 
     Raises:
         NotSupported: PyTorch is not installed, or finds no such device.
     """
     why = "profiling a real GPU takes PyTorch to keep it busy"
     torch = torch_on(where, why, "profile a simulated GPU with `workbench profile-gpu --simulate A100`")
-    makers = _makers(torch, where, scale)
-    plan = [(group, name, 0.0) for group, names in makers.items() for name in names]
-    plan += [
-        (group, list(names)[-1], (0.15, 0.4)[place % 2])
-        for place, (group, names) in enumerate(makers.items())
-    ]
-    plan += [("small", next(iter(makers["small"])), 0.8)]
-    return [
-        CalibrationWorkload(
-            f"{name}, {gap:.0%} waiting" if gap else name, group,
-            partial(_run, torch, where, makers[group][name], gap, busy_s),
-        )
-        for group, name, gap in plan
-    ]
+
+    def make(kind: str, edge: int, act: Callable[[Any], object]) -> Step:
+        x = torch.randn(edge, edge, device=where).to(getattr(torch, kind))
+        return lambda: act(x)
+
+    found = []
+    for family, (kind, edges, act, gap) in KERNELS.items():
+        for edge, waiting in [*((edge, 0.0) for edge in edges), (edges[-1], gap)]:
+            name = f"{family} {edge}" + (f", {waiting:.0%} waiting" if waiting else "")
+            maker = partial(make, kind, max(16, round(edge * scale)), act)
+            running = partial(_run, torch, where, maker, waiting, busy_s)
+            found.append(CalibrationWorkload(name, family, running))
+    return found
 
 
 @contextlib.contextmanager
 def _run(torch: Any, where: str, make: Callable[[], Step], gap: float, busy_s: float) -> Iterator[Step]:
     """Iterations of as many kernels as fill `busy_s`, then a gap of that share of the iteration."""
     kernel = make()
-    repeats = _repeats(torch, where, kernel, busy_s)
-    # As long at every setting: what the GPU waits for is its host, whom the GPU's clocks do not slow down.
-    wait_s = _timed(torch, where, kernel, repeats) * gap / (1.0 - gap) if gap else 0.0
 
-    def step() -> None:
+    def timed(repeats: int) -> float:
+        begin_s = time.perf_counter()
         for _ in range(repeats):
             kernel()
-        _synchronise(torch, where)
-        if wait_s:
-            time.sleep(wait_s)
+        if where.startswith("cuda"):
+            torch.cuda.synchronize(where)
+        return time.perf_counter() - begin_s
+
+    timed(3)  # the first ones choose algorithms and load code
+    repeats = 1
+    while (took_s := timed(repeats)) < 0.25 * busy_s and repeats < 1 << 20:
+        repeats *= 2
+    repeats = max(1, round(repeats * busy_s / took_s))
+    # As long at every setting: what the GPU waits for is its host, whom the GPU's clocks do not slow down.
+    wait_s = timed(repeats) * gap / (1.0 - gap)
+
+    def step() -> None:
+        timed(repeats)
+        time.sleep(wait_s)
 
     try:
         yield step
     finally:
         if where.startswith("cuda"):
             torch.cuda.empty_cache()
-
-
-def _repeats(torch: Any, where: str, kernel: Step, busy_s: float) -> int:
-    for _ in range(3):  # the first ones choose algorithms and load code
-        kernel()
-    repeats = 1
-    while (took_s := _timed(torch, where, kernel, repeats)) < 0.25 * busy_s and repeats < 1 << 20:
-        repeats *= 2
-    return max(1, round(repeats * busy_s / took_s))
-
-
-def _timed(torch: Any, where: str, kernel: Step, repeats: int) -> float:
-    _synchronise(torch, where)
-    begin_s = time.perf_counter()
-    for _ in range(repeats):
-        kernel()
-    _synchronise(torch, where)
-    return time.perf_counter() - begin_s
-
-
-def _synchronise(torch: Any, where: str) -> None:
-    if where.startswith("cuda"):
-        torch.cuda.synchronize(where)
-
-
-def _makers(torch: Any, where: str, scale: float) -> dict[str, dict[str, Callable[[], Step]]]:
-    """By family and name: what makes a kernel ready to be called."""
-
-    def size(n: int) -> int:
-        return max(16, round(n * scale))
-
-    def matmul(n: int, kind: Any, tensor_cores: bool = True) -> Callable[[], Step]:
-        def make() -> Step:
-            a, b = (torch.randn(size(n), size(n), device=where, dtype=kind) for _ in range(2))
-            out = torch.empty_like(a)
-
-            def kernel() -> None:
-                before = torch.backends.cuda.matmul.allow_tf32
-                torch.backends.cuda.matmul.allow_tf32 = tensor_cores
-                try:
-                    torch.matmul(a, b, out=out)
-                finally:
-                    torch.backends.cuda.matmul.allow_tf32 = before
-
-            return kernel
-
-        return make
-
-    def on(numbers: int, act: Callable[[Any], object], kind: Any = torch.float32) -> Callable[[], Step]:
-        def make() -> Step:
-            x = torch.randn(max(1024, round(numbers * scale)) // 1024, 1024, device=where, dtype=kind)
-            return lambda: act(x)
-
-        return make
-
-    def convolution(channels: int, edge: int, batch: int, kind: Any) -> Callable[[], Step]:
-        def make() -> Step:
-            layer = torch.nn.Conv2d(
-                size(channels), size(channels), 3, padding=1, bias=False, device=where, dtype=kind
-            )
-            x = torch.randn(
-                max(1, round(batch * scale)), size(channels), edge, edge, device=where, dtype=kind
-            )
-
-            def kernel() -> None:
-                with torch.no_grad():
-                    layer(x)
-
-            return kernel
-
-        return make
-
-    def training(width: int, batch: int) -> Callable[[], Step]:
-        def make() -> Step:
-            layers = [
-                torch.nn.Linear(size(width), size(width)), torch.nn.GELU(), torch.nn.LayerNorm(size(width)),
-            ]
-            model = torch.nn.Sequential(*layers, torch.nn.Linear(size(width), size(width))).to(where)
-            x = torch.randn(size(batch), size(width), device=where)
-
-            def kernel() -> None:
-                model.zero_grad(set_to_none=True)
-                model(x).square().mean().backward()
-
-            return kernel
-
-        return make
-
-    half, single, double = torch.float16, torch.float32, torch.float64
-    if not where.startswith("cuda"):
-        half = torch.bfloat16  # a processor without half precision takes minutes
-    return {
-        "matmul-tensor": {f"half matmul {n}": matmul(n, half) for n in (512, 1024, 2048, 8192)},
-        "matmul-tf32": {f"tf32 matmul {n}": matmul(n, single) for n in (1024, 4096)},
-        "matmul-fp32": {f"fp32 matmul {n}": matmul(n, single, tensor_cores=False) for n in (512, 1024, 4096)},
-        "matmul-fp64": {f"fp64 matmul {n}": matmul(n, double) for n in (512, 2048)},
-        "convolution": {
-            f"convolution {c}x{e}": convolution(c, e, b, half) for c, e, b in ((64, 56, 64), (512, 14, 128))
-        },
-        "stream": {f"scale {n >> 20}M": on(n, lambda x: x.mul_(1.0)) for n in (1 << 22, 1 << 25, 1 << 28)},
-        "reduce": {f"sum {n >> 20}M": on(n, lambda x: x.sum()) for n in (1 << 24, 1 << 27)},
-        "normalise": {
-            f"softmax {n >> 20}M": on(n, lambda x: torch.softmax(x, -1)) for n in (1 << 22, 1 << 26)
-        },
-        "transcendental": {f"{steps} sines": on(1 << 24, _sines(torch, steps)) for steps in (1, 8)},
-        "small": {f"small {n >> 10}K": on(n, lambda x: x.add_(1.0)) for n in (1 << 12, 1 << 17)},
-        "training": {
-            f"training step {w}x{b}": training(w, b) for w, b in ((1024, 64), (2048, 512), (4096, 4096))
-        },
-    }
-
-
-def _sines(torch: Any, steps: int) -> Callable[[Any], object]:
-    def act(x: Any) -> object:
-        for _ in range(steps):
-            x = torch.sin(x)
-        return x
-
-    return act
 
 
 def _cuda_index(device: Device) -> int:
@@ -249,9 +149,10 @@ def _cuda_index(device: Device) -> int:
     except ImportError:
         return 0
     count = torch.cuda.device_count()
-    found = [str(torch.cuda.get_device_properties(index).uuid).casefold() for index in range(count)]
-    place = next((index for index, each in enumerate(found) if device.uuid.casefold().endswith(each)), None)
-    if count and place is None:  # whatever ran there would not be what is measured here
+    for index in range(count):
+        if device.uuid.casefold().endswith(str(torch.cuda.get_device_properties(index).uuid).casefold()):
+            return index
+    if count:  # any other GPU's work would not be what is measured here
         raise NotSupported(f"{device.name} ({device.uuid}) is none of the {count} devices that PyTorch sees; "
                            f"make it visible with {driver.current().VISIBLE}, or choose another --gpu")
-    return place or 0
+    return 0
