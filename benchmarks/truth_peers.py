@@ -141,8 +141,7 @@ def _profiled_limits(
 
 
 def gpoeo(job: TrueJob) -> Generator[Ask, Seen | None, Setting]:
-    from workbench.search.clocks.base import Done
-    from workbench.search.clocks.gpoeo import Golden
+    from benchmarks.peers import make_search, report
     from workbench.search.space import space_of
 
     settings = job.settings()
@@ -150,20 +149,17 @@ def gpoeo(job: TrueJob) -> Generator[Ask, Seen | None, Setting]:
     space = space_of(
         [Setting(), *(clocks or settings[1:])], Setting(), max_power_limit_w=job.card.power_limit_w[1]
     )
-    search = Golden(space, None, job.max_slowdown)
-    failed = 0
-    while not isinstance(trial := search.next(), Done):
-        seen = yield Ask(trial.setting, trial.iterations, trial.seconds)
+    search = make_search("gpoeo", space, None, job.max_slowdown)
+    while (plan := search.next(search.now_s)).kind != "held":
+        setting = space.settings[plan.row]
+        seen = yield Ask(setting, plan.count, plan.seconds)
         if seen is not None:
-            search.tell(
-                trial.setting, seen.iterations, seen.time_s, seen.energy_j, 1.96 * seen.energy_sd_j
-            )
-        elif trial.setting == Setting() or failed >= 2:
+            report(search, plan.row, seen.iterations, seen.time_s, seen.energy_j, seen.energy_sd_j)
+        elif setting == Setting() or len(search.barred) >= 2:
             return Setting()
         else:
-            failed += 1
-            search.cannot(trial.setting, "nothing was seen")
-    return search.choice().setting
+            search.bar(plan.row, "nothing was seen")
+    return space.settings[plan.row]
 
 
 FIXED: dict[str, Method] = {

@@ -13,7 +13,7 @@ from ..device.lease import Lease
 from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, WorkbenchError
 from ..measurement.meter import Meter
 from ..records import Setting, Window
-from ..search.clocks.base import Done, Trial
+from ..search.clocks.descent import Plan
 from ..search.clocks.power_profile import PowerProfile
 from .iteration_sources import MarkSource, guessed
 from .probe import LEAST_ITERATIONS, Probe
@@ -70,7 +70,7 @@ class OnlinePowerProfiler:
         self._whole: Window | None = None
         self._source = MarkSource(meter.clock)  # of what is measured: iterations, or epochs
         self._probe: Probe | None = None
-        self._limit_w = 0.0  # of the probe
+        self._row = 0  # of the probe's limit
         self._lost = False  # the last slice
 
     @property
@@ -118,36 +118,33 @@ class OnlinePowerProfiler:
             if not probe.over:
                 return
             if self._take():
-                self.profile.cannot(self._limit_w, probe.failed or "its energy could not be measured")
+                self.profile.cannot(self._row, probe.failed or "its energy could not be measured")
         if self.by_epoch or self.steps > LEAST_ITERATIONS:
             self._begin(now_s)
 
     def _begin(self, now_s: float) -> None:
         """Put the GPUs to the next limit and probe it, if there is one."""
-        step = self.profile.next()
-        while isinstance(step, Trial):
-            limit_w = step.setting.power_limit_w
-            assert limit_w is not None
+        plan = self.profile.next()
+        while isinstance(plan, Plan):
+            limit_w = self.profile.limits_w[plan.row]
             changed = self._limiter.limit_w != limit_w
             try:
                 if not self._limiter.set(limit_w):
                     self._finish(f"no limit can be set: {self._limiter.refused}")
                     return
             except DeviceError as error:  # this limit only
-                self.profile.cannot(limit_w, str(error))
-                before, step = step, self.profile.next()
-                if step == before:  # the highest, which all others are compared with
-                    step = Done(str(error))
+                self.profile.cannot(plan.row, str(error))
+                plan = self.profile.next()
                 continue
-            self._limit_w = limit_w
-            guess = guessed(self.profile.iteration_s(limit_w), 0.1)
+            self._row = plan.row
+            guess = guessed(self.profile.iteration_s(plan.row), 0.1)
             settles = changed and not guess.seconds > LONG_S
             self._probe = Probe(
-                "probe", self._meter, self._source, step.setting, now_s + settles * SETTLE_S, step.iterations,
-                step.seconds, guess,
+                "probe", self._meter, self._source, Setting(power_limit_w=limit_w),
+                now_s + settles * SETTLE_S, plan.count, plan.seconds, guess,
             )
             return
-        self._finish(step.reason)
+        self._finish(plan)
 
     def _cut(self) -> bool:
         """`_take` what there is now: no iteration follows in a row."""
@@ -162,7 +159,7 @@ class OnlinePowerProfiler:
         if reading is None or reading.energy_uncertainty_j > 0.2 * reading.energy_j:
             return lost_before
         self.profile.tell(
-            self._limit_w, reading.iterations, reading.time_s, reading.energy_j, reading.energy_uncertainty_j,
+            self._row, reading.iterations, reading.time_s, reading.energy_j, reading.energy_uncertainty_j,
             reading.iteration_sd_s,
         )
         self._lost = False
@@ -171,11 +168,11 @@ class OnlinePowerProfiler:
     def _finish(self, reason: str) -> None:
         self.reason, self._probe = reason, None
         if self.profile.measured:
-            best = self.profile.optimum()
+            best_w = self.profile.best_w
             try:
-                self._limiter.set(best.limit_w)
+                self._limiter.set(best_w)
             except WorkbenchError as error:
-                self.reason += f"; and {best.limit_w:g} W could not be set: {error}"
+                self.reason += f"; and {best_w:g} W could not be set: {error}"
         if self._whole is not None:
             measurement = self._meter.measure(self._meter.close(self._whole), settle=False)
             self.time_s, self.energy_j, self._whole = measurement.time_s, measurement.energy_j or 0.0, None

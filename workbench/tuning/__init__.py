@@ -5,7 +5,6 @@
                                       returns the next one
     tuned_job, gpus, record,          shared by the states: the work that is tuned, its GPUs, the events,
     options, results                  the options; views and results
-    methods                           what decides the next setting: `search.clocks.descent`, or GPOEO's
     blocks                            measures one setting over whole iterations
     ledger                            time and energy at each setting, and what was saved
     models, features                  a model of this GPU, and the features that it asks for

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..experiments.probe import energy
 from ..records import Setting
 from ..search.clocks.descent import Descent, Plan
 from ..search.clocks.effects import Block, ladders
+from ..search.clocks.gpoeo import Gpoeo
 from ..search.clocks.knowledge import SURE_SD, time_bounds
 from ..search.earlier import Cost, EarlierCurve, best_row, first_known
 from ..search.objective import Objective, resolve_objective
@@ -26,7 +28,6 @@ from .blocks import ITERATIONS, BlockMeter, Usual, clock_under_load, power_error
 from .change_detection import ForeignProcessMonitor, IdleMonitor
 from .detect_iterations import DetectedIterations
 from .gpus import TunedGpus
-from .methods import make_method
 from .options import TuningRequest
 from .record import TuningRecord
 from .results import PROBES
@@ -122,9 +123,10 @@ class TunedJob:
         top_w = space.max_power_limit_w or math.inf
         rungs = ladders(space, max(tops), min(max(meets), top_w))
         most = np.max([time_bounds(rungs, *each) for each in bounds], axis=0)
-        self.method: Descent = make_method(
-            request.search, rungs, most, work.objective, request.max_slowdown, space=space,
-            prior=prior, busy=max(busy), clock_mhz=clock[int(np.argmax(busy))], earlier_s=work.earlier_s,
+        method = partial(Gpoeo, space=space, prior=prior) if request.search == "gpoeo" else Descent
+        self.method: Descent = method(
+            rungs, most, work.objective, request.max_slowdown, busy=max(busy),
+            clock_mhz=clock[int(np.argmax(busy))], earlier_s=work.earlier_s,
         )
         self.method.recheck = request.recheck
         self.method.now_s = to_s - self.begun_s
