@@ -1,8 +1,8 @@
 """A running job's best power limit and clocks: measured online and held; or set by hand.
 
     api, driver                       `workbench.tune`; the caller of `advance`: a thread, or a stepped clock
-    state_machine, phases             the tuner: its lock and commands; its states, each an object that
-                                      returns the next one
+    state_machine, phases,            the tuner: its lock and commands; its states, each an object that
+    tuner_phase                       returns the next one
     tuned_job, gpus, record,          shared by the states: the work that is tuned, its GPUs, the events,
     options, results                  the options; views and results
     blocks                            measures one setting over whole iterations
