@@ -23,8 +23,7 @@ import polars as pl
 
 from benchmarks import common
 from tools import physics_fits
-from workbench.experiments import probe
-from workbench.experiments.power_profiling import SETTLE_S
+from workbench.experiments.power_profiling import LEAST_ITERATIONS, SETTLE_S
 from workbench.search.clocks.descent import Plan
 from workbench.search.clocks.power_profile import PowerProfile
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
@@ -134,7 +133,7 @@ def run(truth: Truth, objective: Objective, rng: np.random.Generator) -> dict[st
             truth.scatter * each_s,
         )
         settle_s = SETTLE_S if limit_w != last_w else 0.0
-        settle = max(1 if slices else probe.LEAST_ITERATIONS + 1, np.ceil(settle_s / each_s))
+        settle = max(1 if slices else LEAST_ITERATIONS + 1, np.ceil(settle_s / each_s))
         last_w = limit_w
         slices.append(limit_w)
         spent_s += (n + settle) * each_s

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..experiments.probe import READ_S, energy
+from ..experiments.stretch_energy import READ_S, energy
 from ..measurement.meter import Meter
 from ..search.clocks.descent import Descent
 from .results import Saved

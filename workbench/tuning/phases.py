@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, UsageError
 from ..experiments.iteration_sources import Marked, MarkedIterations
-from ..experiments.probe import READ_S
+from ..experiments.stretch_energy import READ_S
 from ..measurement.meter import Meter
 from ..records import Setting
 from ..search.clocks.descent import BLOCK_COUNT, BLOCK_S, HOLD_SHARE, Plan

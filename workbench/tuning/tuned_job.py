@@ -14,7 +14,7 @@ import polars as pl
 from ..errors import UsageError
 from ..experiments.evidence import known_runs
 from ..experiments.iteration_sources import Guess, Marked, MarkedIterations, MarkSource, Trace
-from ..experiments.probe import energy
+from ..experiments.stretch_energy import energy
 from ..records import Setting
 from ..search.clocks.descent import Descent, Plan
 from ..search.clocks.effects import Block, ladders

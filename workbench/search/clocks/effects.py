@@ -29,7 +29,6 @@ ROUGH_SD = 0.005  # of an effect from one step of a knob to the next
 LEAST_SD = 0.002  # relative: no block predicts the next minutes more precisely
 TREND_SD, WANDER_SD = 0.015, 0.010  # of the level per minute, and per square root of a minute
 WARM_SD = 0.006  # of the effect of all power limits, per square root of a minute
-DRIFTS = (0.15, 0.4, 1.0)  # of these: as much as explains the blocks of a job best; most hardly drift
 VAGUE = 4.0  # variance of a level that nobody knows
 
 
@@ -184,20 +183,12 @@ class Curves:
         warm = WARM_SD**2 * np.minimum.outer(t, t) * np.outer(limit[rows], limit[rows])
         known = prior[np.ix_(rows, rows)] + warm + VAGUE + np.diag(variances + 1e-10)
         off = values - values[0] - self._mean[rows]
-        least, residual, root, share = math.inf, off, known, 1.0
-        for each in DRIFTS:  # the least is the most likely one
-            factor = np.linalg.cholesky(known + each**2 * drift)
-            found = solve_triangular(factor, off, lower=True, check_finite=False)
-            misfit = 0.5 * float(found @ found) + float(np.log(np.diag(factor)).sum())
-            if misfit < least:
-                least, residual, root, share = misfit, found, factor, each
         across = prior[rows] + WARM_SD**2 * np.outer(limit[rows] * np.minimum(t, now), limit)
-        level = VAGUE + share**2 * drift_now
-        both = solve_triangular(root, np.column_stack([across, level]), lower=True, check_finite=False)
-        solved, solved_level = both[:, :-1], both[:, -1]
+        wanted = np.column_stack([across, VAGUE + drift_now, off])
+        found = solve_triangular(np.linalg.cholesky(known + drift), wanted, lower=True, check_finite=False)
+        solved, solved_level, residual = found[:, :-2], found[:, -2], found[:, -1]
         total = prior + warm_now
-        drifted = share**2 * ((TREND_SD * now) ** 2 + WANDER_SD**2 * now)
-        level_var = VAGUE + drifted - float(solved_level @ solved_level)
+        level_var = VAGUE + (TREND_SD * now) ** 2 + WANDER_SD**2 * now - float(solved_level @ solved_level)
         return Effects(
             self._mean + solved.T @ residual, np.diag(total) - (solved**2).sum(0),
             float(values[0] + solved_level @ residual), max(level_var, 1e-12), -solved.T @ solved_level,
