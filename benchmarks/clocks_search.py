@@ -38,8 +38,9 @@ import polars as pl
 from benchmarks.fixtures.cards import CLOCK_FAMILIES, clock_grid
 from benchmarks.peers import make_search, report
 from workbench.errors import WorkbenchError
+from workbench.records import Configuration, Observation, Setting
 from workbench.search.clocks.descent import Descent
-from workbench.search.clocks.effects import Block, ladders
+from workbench.search.clocks.effects import ladders
 from workbench.search.clocks.knowledge import time_bounds
 from workbench.search.objective import Energy, EnergyDelay, Objective, ZeusCost
 from workbench.search.space import SettingSpace, space_of
@@ -169,14 +170,14 @@ class GridJob:
     energy_j: float = 0.0
     trials: list[int] = field(default_factory=list)
 
-    def run(self, row: int, count: int) -> Block:
-        """So many iterations at a row, or what is left of the job, as they are measured."""
+    def run(self, row: int, setting: Setting, count: int) -> Observation:
+        """So many iterations at a row and its setting, or what is left of the job, as they are measured."""
         count = min(count, self.left)
         time_s, energy_j = count * self.times[row], count * self.energies[row]
         slips = np.exp(self.scatter / math.sqrt(count) * self.rng.standard_normal(2))
-        block = Block(
-            row, count, time_s * slips[0], energy_j * slips[1],
-            self.scatter / math.sqrt(count) * energy_j, self.scatter, 0.0, self.time_s + 0.5 * time_s,
+        block = Observation(
+            Configuration(setting), count, time_s * slips[0], energy_j * slips[1],
+            self.scatter / math.sqrt(count) * energy_j, self.scatter, at_s=self.time_s + 0.5 * time_s,
         )
         self.left -= count
         self.time_s, self.energy_j = self.time_s + time_s, self.energy_j + energy_j
@@ -195,7 +196,8 @@ def ours(job: GridJob, space: SettingSpace, objective: Objective, bound: float |
     while job.left:
         plan = method.next(job.time_s)
         count = max(plan.count, math.ceil(plan.seconds / job.times[plan.row]))
-        block = job.run(plan.row, 2 if job.times[plan.row] > plan.too_slow_s else count)
+        count = 2 if job.times[plan.row] > plan.too_slow_s else count
+        block = job.run(plan.row, space.settings[plan.row], count)
         if plan.kind == "held":
             row = plan.row
         else:
@@ -213,12 +215,12 @@ def peer(job: GridJob, space: SettingSpace, objective: Objective, bound: float |
     search = make_search(name, space, objective, bound, rng=np.random.default_rng(seed))
     while job.left and (plan := search.next(search.now_s)).kind != "held":
         count = max(plan.count, ITERATIONS, math.ceil(plan.seconds / job.times[plan.row]))
-        block = job.run(plan.row, count)
+        block = job.run(plan.row, space.settings[plan.row], count)
         report(search, plan.row, block.count, block.time_s, block.energy_j, block.energy_sd_j)
         job.trials.append(plan.row)
     row = search.held()
     if job.left:
-        job.run(row, job.left)
+        job.run(row, space.settings[row], job.left)
     return row
 
 

@@ -26,9 +26,8 @@ import numpy as np
 
 from benchmarks.common import finish, table
 from benchmarks.fixtures import true_jobs
-from workbench.records import Limits, Setting
+from workbench.records import Configuration, Limits, Observation, Setting
 from workbench.search.clocks import descent, effects, knowledge
-from workbench.search.clocks.effects import Block
 from workbench.search.space import space_from
 from workbench.tuning.blocks import Usual
 from workbench.tuning.tuned_job import MEETS
@@ -169,7 +168,7 @@ def tuned(seed: int, number: int) -> tuple[float, float, float] | None:
 
 def measured(
     run: Running, plan: descent.Plan, here: Setting, usual: Usual, method: descent.Descent
-) -> Block | None:
+) -> Observation | None:
     """Run a block; None where it has no usual iteration."""
     start_s, rows = run.now_s, []
     while not run.ended:
@@ -189,9 +188,10 @@ def measured(
     error = ENERGY_ERROR / math.sqrt(max(time_s, 1.0))
     scatter = float(found[kept, 0].std()) * kept.sum() / time_s if kept.sum() > 2 else 0.0
     under_s, cycles = found[:, 2:].sum(0)
-    return Block(
-        plan.row, int(kept.sum()), time_s, energy_j * (1.0 + error * run.rng.normal()), error * energy_j,
-        scatter, 0.0, 0.5 * (start_s + run.now_s), cycles / under_s if under_s else math.nan, "marks",
+    return Observation(
+        Configuration(method.rungs.settings[plan.row]), int(kept.sum()), time_s,
+        energy_j * (1.0 + error * run.rng.normal()), error * energy_j, scatter, 0.0,
+        0.5 * (start_s + run.now_s), cycles / under_s if under_s else math.nan, "marks",
     )
 
 

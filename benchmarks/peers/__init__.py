@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.search.clocks.effects import Block, ladders
+from workbench.records import Configuration, Observation
+from workbench.search.clocks.effects import ladders
 from workbench.search.clocks.gpoeo import Gpoeo
 from workbench.search.objective import Objective
 from workbench.search.space import SettingSpace
@@ -37,5 +38,6 @@ def report(
 ) -> None:
     """A trial of so many iterations. Not `Descent.tell`: no peer notices that the work changes."""
     at_s = search.now_s + 0.5 * time_s
-    search.blocks.append(Block(row, count, time_s, energy_j, energy_sd_j, 0.0, 0.0, at_s))
+    at = Configuration(search.rungs.settings[row])
+    search.blocks.append(Observation(at, count, time_s, energy_j, energy_sd_j, at_s=at_s))
     search.now_s += time_s

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.records import Limits
-from workbench.search.clocks.effects import Block, ladders
+from workbench.records import Configuration, Limits, Observation
+from workbench.search.clocks.effects import ladders
 from workbench.search.clocks.gpoeo import Gpoeo
 from workbench.search.objective import Energy, EnergyDelay, Objective
 from workbench.search.space import SettingSpace, space_from
@@ -40,12 +40,13 @@ class World:
         self.here = space.reference_row
         self.slowdowns = self.time_s / self.time_s[self.here] - 1
 
-    def block(self, search: Gpoeo, row: int, iterations: int = 10) -> Block:
+    def block(self, search: Gpoeo, row: int, iterations: int = 10) -> Observation:
         luck = np.exp(self.noise * self.rng.standard_normal(2))
         took, drew = iterations * self.time_s[row] * luck[0], iterations * self.energy_j[row] * luck[1]
         error_j = max(self.noise, 0.001) * float(drew)
         at_s = search.now_s + 0.5 * took
-        return Block(row, iterations, float(took), float(drew), error_j, self.noise, 0.0, at_s)
+        at = Configuration(search.rungs.settings[row])
+        return Observation(at, iterations, float(took), float(drew), error_j, self.noise, at_s=float(at_s))
 
     def tell(self, search: Gpoeo, row: int) -> None:
         """Report a trial of the work that never changes."""

@@ -18,8 +18,8 @@ from ..experiments.iteration_sources import (
     stretches,
 )
 from ..experiments.stretch_energy import READ_S, WAIT_S, energy
+from ..records import Configuration, Observation
 from ..search.clocks.descent import Plan
-from ..search.clocks.effects import Block
 from ..search.clocks.knowledge import SURE_SD
 from .gpus import TunedGpus
 
@@ -99,7 +99,7 @@ class BlockMeter:
         self._ends: Array | None = None  # of its iterations
         self._lengths: tuple[float, float, float] = 0.0, 0.0, 0.0  # count, scatter, error of the mean
         self._span: tuple[float, float] | None = None
-        self.block: Block | None = None
+        self.block: Observation | None = None
 
     @property
     def over(self) -> bool:
@@ -191,9 +191,9 @@ class BlockMeter:
         error_j = scale * math.hypot(*(each.uncertainty_j / 1.96 for each, _ in known))
         if not count:
             error_j = math.hypot(error_j, energy_j * power_error(self._gpus, begin_s, end_s))
-        self.block = Block(
-            self.plan.row, count, time_s, energy_j, error_j, scatter, error,
-            0.5 * (begin_s + end_s) - self._origin_s, clock_mhz,
+        self.block = Observation(
+            Configuration(self._gpus.space.settings[self.plan.row]), count, time_s, energy_j, error_j,
+            scatter, error, 0.5 * (begin_s + end_s) - self._origin_s, clock_mhz,
             self._source.name if self._source is not None else "",
         )
 

@@ -44,7 +44,7 @@ class Account:
     def saved(self) -> tuple[float, ...] | None:
         """Seconds and joules that it took, the same at the default setting, and the variances of these."""
         method, rows = self.method, np.flatnonzero(self.time_s > 0)
-        if not len(rows) or not any(each.row == method.rungs.reference for each in method.blocks):
+        if not len(rows) or not method.measured:
             return None
         time, power = method.effects()
         mean, most = method.bounded(time)

@@ -208,7 +208,7 @@ class Measuring(TunerPhase):
             except DeviceError as error:
                 job.failures += 1
                 reference = job.method.rungs.reference
-                if job.failures >= 2 * TRIES and all(each.row == reference for each in job.method.blocks):
+                if job.failures >= 2 * TRIES and {*job.method.visited()} <= {reference}:
                     raise NotPermitted(f"no setting takes effect: {error}") from error
                 job.method.bar(plan.row, str(error))
                 log.note(f"{gpus.name(setting)} cannot be set: {error}")

@@ -15,9 +15,9 @@ from ..errors import UsageError
 from ..experiments.evidence import known_runs
 from ..experiments.iteration_sources import Guess, Marked, MarkedIterations, MarkSource, Trace
 from ..experiments.stretch_energy import energy
-from ..records import Setting
+from ..records import Configuration, Observation, Setting
 from ..search.clocks.descent import Descent, Plan
-from ..search.clocks.effects import Block, ladders
+from ..search.clocks.effects import ladders
 from ..search.clocks.gpoeo import Gpoeo
 from ..search.clocks.knowledge import SURE_SD, time_bounds
 from ..search.earlier import Cost, EarlierCurve, best_row, first_known
@@ -103,7 +103,7 @@ class TunedJob:
         self._period = 0, 0.0, 0.0  # of a trace, as measured last: row, s, when
         self.begun_s = work.log.begun_s
         self.default_s = from_s, to_s  # at the default setting, before iterations were known
-        self._default: Block | None = None
+        self._default: Observation | None = None
         request, space, recorder = work.request, work.gpus.space, work.gpus.recorder
         rows = [recorder.rows(device.uuid, from_s, to_s) for device in work.gpus.devices]
         bounds, tops, meets, busy, clock = [], [], [], [], []
@@ -148,7 +148,7 @@ class TunedJob:
 
     def costs(self, method: Descent) -> tuple[Cost, dict[Setting, Cost]] | None:
         """Time (s) and energy (J) of an iteration at the default setting, and at each that was measured."""
-        rows = {each.row for each in method.blocks if each.count}
+        rows = {*method.visited(counted=True)}
         if not method.counted or not rows:
             return None
         unit_s, unit_j = method.default
@@ -195,9 +195,10 @@ class TunedJob:
             error_j = math.hypot(
                 used.uncertainty_j / 1.96, used.energy_j * power_error(self.gpus, from_s, to_s)
             )
-            self._default = Block(
-                self.method.rungs.reference, 0.0, to_s - from_s, used.energy_j, error_j, 0.0, 0.0,
-                0.5 * (from_s + to_s) - self.begun_s,
+            here = self.method.rungs.settings[self.method.rungs.reference]
+            self._default = Observation(
+                Configuration(here), 0.0, to_s - from_s, used.energy_j, error_j,
+                at_s=0.5 * (from_s + to_s) - self.begun_s,
             )
 
     def ends_s(self, from_s: float, to_s: float) -> np.ndarray:
@@ -225,32 +226,31 @@ class TunedJob:
             unit=self.unit,
         )
 
-    def tell(self, block: Block, unseen: str = "") -> bool:
+    def tell(self, block: Observation, unseen: str = "") -> bool:
         """A block was measured; returns whether the work has changed.
 
         Args:
             block: The measurement.
             unseen: Why it has no iterations, where some were expected.
         """
-        here = self.method.rungs.reference
+        method = self.method
+        row = method.row(block)
         if unseen:
-            changed = self.method.tell(block)
-            if not self.method.doubtful:  # the power is as usual, so the period was not one
+            changed = method.tell(block)
+            if not method.doubtful:  # the power is as usual, so the period was not one
                 self.failed(unseen)
             return changed or self.lost
         if isinstance(self.source, Trace) and block.count:
-            guess, unit_s, error = self._guess(block.row), block.time_s / block.count, 3 * block.time_sd
+            guess, unit_s, error = self._guess(row), block.time_s / block.count, 3 * block.time_sd
             # An alias moves many times as far as the clocks allow, or becomes shorter.
             if not guess.least_s * (1 - error) < unit_s < guess.most_s * (1 + error):
                 self.failed(f"an iteration would take {unit_s:.3g} s, and the clocks allow "
                             f"{guess.least_s:.3g} to {guess.most_s:.3g} s")
                 return self.lost
-            self._period = block.row, unit_s, self.log.elapsed_s
+            self._period = row, unit_s, self.log.elapsed_s
         self.failures = 0
-        first = block.row == here and block.count > 0 and not any(
-            each.row == here and each.count for each in self.method.blocks
-        )
-        changed = self.method.tell(block)
+        first = row == method.rungs.reference and block.count and row not in method.visited(counted=True)
+        changed = method.tell(block)
         if first and self.work.request.warm_start:
             self._recall((block.time_s / block.count, block.energy_j / block.count))
         return changed
@@ -279,7 +279,7 @@ class TunedJob:
         if self.failures >= TRIES and "energy" in why:
             raise UsageError(f"{why}, {self.failures} times in a row; without it nothing can be compared")
         if self.failures >= TRIES and isinstance(self.source, Trace):
-            if len({each.row for each in self.method.blocks if each.count}) < 2:
+            if len({*self.method.visited(counted=True)}) < 2:
                 self.distrust(why)
             else:
                 self.lost = True

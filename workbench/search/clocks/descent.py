@@ -67,7 +67,7 @@ class Descent(Knowledge):
         here, hold_s = self.rungs.reference, max(BLOCK_S, HOLD_SHARE * self.now_s)
         if not self.counted:
             return self._by_clocks(hold_s)
-        if not any(each.row == here and each.count for each in self.blocks):
+        if here not in self.visited(counted=True):
             return Plan(here, BLOCK_S, BLOCK_COUNT + 2, "default", "the default setting comes first")
         if self._odd:
             return Plan(here, BLOCK_S, BLOCK_COUNT, "default", "the last block was odd")
@@ -75,7 +75,7 @@ class Descent(Knowledge):
             row, self.first = self.first, -1
             return Plan(row, BLOCK_S, BLOCK_COUNT, "trial", "it was the best of an earlier run")
         time, power = self.effects()
-        if self.blocks[-1].row == here:
+        if self.visited()[-1] == here:
             self._base_level = time.level
         elif abs(time.level - self._base_level) > MOVED:
             seconds = max(BLOCK_S, BLOCK_COUNT * self.unit_s)
@@ -94,7 +94,7 @@ class Descent(Knowledge):
         slope_t, slope_p = ((self.cost(mean + a, power.mean + b) / cost - 1.0) / 0.01
                             for a, b in ((0.01, 0.0), (0.0, 0.01)))
         top = np.log(np.maximum(self.most, 1.0))
-        visited = {each.row for each in self.blocks}
+        visited = {*self.visited()}
         reach = np.zeros(len(top))
         for knob in np.unique(self.rungs.knob):
             mine = self.rungs.knob == knob
@@ -155,8 +155,7 @@ class Descent(Knowledge):
         # Nothing tells their times apart.
         cost = self.cost(np.zeros(len(most)), power.mean - np.sqrt(np.maximum(power.var, 0.0)))
         row = int(np.argmin(np.where(safe, cost, np.inf)))
-        known = any(each.row == row for each in self.blocks)
-        seconds = hold_s if known else BLOCK_S
+        seconds = hold_s if row in self.visited() else BLOCK_S
         return Plan(row, seconds, BLOCK_COUNT, "clocks", "cannot be too slow by its clocks")
 
     def sentence(self, row: int) -> str:

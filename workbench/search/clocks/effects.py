@@ -33,45 +33,6 @@ VAGUE = 4.0  # variance of a level that nobody knows
 
 
 @dataclass(frozen=True)
-class Block:
-    """A measured stretch of a running job at one setting.
-
-    Attributes:
-        row: The setting's row in the space.
-        count: Units of work (iterations, or tokens); 0 where nothing was counted.
-        time_s, energy_j: Of all GPUs together; `energy_sd_j` is the standard error.
-        scatter: Relative standard deviation of a unit's time; 0 where units were not timed one by one.
-        time_sd: Relative standard error of the mean time of a unit, where it is not that of `scatter`.
-        at_s: Its middle.
-        clock_mhz: Mean SM clock under load; NaN where it is not reported.
-        source: How units were counted: "marks", "counter", "power", or empty.
-    """
-
-    row: int
-    count: float
-    time_s: float
-    energy_j: float
-    energy_sd_j: float
-    scatter: float
-    time_sd: float
-    at_s: float
-    clock_mhz: float = math.nan
-    source: str = ""
-
-    def __add__(self, other: Block) -> Block:
-        """Both as one."""
-        time_s, count = self.time_s + other.time_s, self.count + other.count
-        mine, its = self.time_s / time_s, other.time_s / time_s
-        return Block(
-            self.row, count, time_s, self.energy_j + other.energy_j,
-            math.hypot(self.energy_sd_j, other.energy_sd_j),
-            math.sqrt(mine * self.scatter**2 + its * other.scatter**2),
-            math.hypot(mine * self.time_sd, its * other.time_sd), mine * self.at_s + its * other.at_s,
-            mine * self.clock_mhz + its * other.clock_mhz, self.source,
-        )
-
-
-@dataclass(frozen=True)
 class Ladders:
     """The knob that each setting of a space turns, and how far: `z` is ln(default / value).
 

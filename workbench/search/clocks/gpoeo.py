@@ -83,7 +83,7 @@ class Gpoeo(Descent):
     @property
     def tried(self) -> dict[int, tuple[float, float]]:
         """Time (s) and energy (J) of an iteration in the first block at each setting, by row."""
-        return {each.row: (each.time_s / each.count, each.energy_j / each.count)
+        return {self.row(each): (each.time_s / each.count, each.energy_j / each.count)
                 for each in reversed(self.blocks) if each.count > 0}
 
     @property

@@ -14,10 +14,11 @@ import numpy as np
 import polars as pl
 from scipy.special import ndtr, ndtri
 
+from ...records import Observation
 from ..objective import Energy, Objective
 from ..space import knobs
 from .base import Choice
-from .effects import CLOCK, LEAST_SD, LIMIT, POWER, ROUGH_SD, TIME, Array, Block, Curves, Effects, Ladders
+from .effects import CLOCK, LEAST_SD, LIMIT, POWER, ROUGH_SD, TIME, Array, Curves, Effects, Ladders
 
 SURE_SD = 1.9  # standard deviations that a held setting stays within the allowed slowdown
 AIM = 0.97  # of the allowed slowdown
@@ -83,7 +84,8 @@ class Knowledge:
         self.rungs, self.objective, self.max_slowdown = rungs, objective or Energy(), max_slowdown
         self.busy, self.clock_mhz, self.total_s = busy, clock_mhz, total_s
         self.counted, self.now_s, self.least = False, 0.0, 0.0
-        self.blocks: list[Block] = []
+        self.blocks: list[Observation] = []
+        self._rows = {setting: row for row, setting in enumerate(rungs.settings)}
         self.barred: dict[int, str] = {}
         self.most, self.time_at_s = most.copy(), np.zeros(len(rungs.z))
         self.sure = (rungs.knob == CLOCK) & np.isfinite(most)  # where `most` is known by clocks under load
@@ -98,6 +100,14 @@ class Knowledge:
         if not counted:
             self.blocks = [replace(each, count=0.0) for each in self.blocks]
         self.counted, self._known = counted, None
+
+    def row(self, block: Observation) -> int:
+        """The row of its setting."""
+        return self._rows[block.configuration.setting]
+
+    def visited(self, *, counted: bool = False) -> list[int]:
+        """The rows of all blocks, in order, or of those that have counted work."""
+        return [self.row(each) for each in self.blocks if each.count or not counted]
 
     # what is known
 
@@ -114,9 +124,9 @@ class Knowledge:
         return self._known[1:]
 
     def _fit(
-        self, which: int, blocks: Sequence[Block], values: Sequence[float], variances: Sequence[float]
+        self, which: int, blocks: Sequence[Observation], values: Sequence[float], variances: Sequence[float]
     ) -> Effects:
-        rows = np.array([each.row for each in blocks], dtype=int)
+        rows = np.array([self.row(each) for each in blocks], dtype=int)
         at_min = np.array([each.at_s for each in blocks]) / 60.0
         return self._curves[which].fit(
             rows, at_min, np.array(values), np.array(variances), self.now_s / 60.0
@@ -129,7 +139,7 @@ class Knowledge:
         squares = FIRST_COUNT * FIRST_SCATTER**2 + sum(each.scatter**2 * each.count for each in timed)
         return math.sqrt(squares / (FIRST_COUNT + sum(each.count for each in timed)))
 
-    def time_variance(self, block: Block, scatter: float) -> float:
+    def time_variance(self, block: Observation, scatter: float) -> float:
         """Of the logarithm of the mean time of a block's iterations, with the scatter of single ones."""
         own = block.time_sd**2 if block.time_sd else scatter**2 / max(block.count, 1.0)
         return own + LEAST_SD**2
@@ -212,15 +222,16 @@ class Knowledge:
         self.time_at_s[row] += seconds
         self._known = None
 
-    def tell(self, block: Block) -> bool:
+    def tell(self, block: Observation) -> bool:
         """Add a block; returns whether the work has changed, which the second odd one in a row shows."""
         self.now_s = max(self.now_s, block.at_s + 0.5 * block.time_s)
         self._learn_clock(block)
         odd = self._is_odd(block)
-        if odd and not self._odd and block.row == self._doubted:
+        row = self.row(block)
+        if odd and not self._odd and row == self._doubted:
             odd = False  # for the second time, and the default in between was as expected
         if odd:
-            self._doubted = block.row
+            self._doubted = row
         self._odd = self._odd + 1 if odd else 0
         if not odd:  # else a checkpoint, or other work: the next block tells
             self.blocks.append(block)
@@ -233,13 +244,13 @@ class Knowledge:
         """Whether the last block was odd."""
         return self._odd > 0
 
-    def _learn_clock(self, block: Block) -> None:
+    def _learn_clock(self, block: Observation) -> None:
         """Bound the time at a power limit, and above it, by the clock under load that it left."""
-        z, knob, here = self.rungs.z, self.rungs.knob, self.rungs.reference
-        if knob[block.row] != LIMIT or not block.clock_mhz > 0 or not self.clock_mhz > 0:
+        z, knob, here, at = self.rungs.z, self.rungs.knob, self.rungs.reference, self.row(block)
+        if knob[at] != LIMIT or not block.clock_mhz > 0 or not self.clock_mhz > 0:
             return
         bound = (self.busy * max(self.clock_mhz / block.clock_mhz, 1.0) + 1.0 - self.busy) * 1.005
-        self._limits[block.row] = bound
+        self._limits[at] = bound
         visited = sorted(self._limits, key=lambda row: float(z[row]))
         for row in np.flatnonzero(knob == LIMIT):
             deeper = [self._limits[each] for each in visited if z[each] >= z[row] - 1e-9]
@@ -253,11 +264,11 @@ class Knowledge:
             steep = max(1 / POWER_SLOPE, 1.5 * math.log(max(self._limits[last] / shallow, 1.0)) / fall)
             self.most[row] = self._limits[last] * math.exp(float(z[row] - z[last]) * steep)
 
-    def _is_odd(self, block: Block) -> bool:
-        if len(self.blocks) < 2 or not any(each.row == self.rungs.reference for each in self.blocks):
+    def _is_odd(self, block: Observation) -> bool:
+        if len(self.blocks) < 2 or not self.measured:
             return False
         time, power = self.effects()
-        row, off = block.row, math.log(block.energy_j / block.time_s) - power.level
+        row, off = self.row(block), math.log(block.energy_j / block.time_s) - power.level
         sd = math.sqrt(max(power.var[row] + power.level_var + 2 * power.with_level[row], 0.0) + LEAST_SD**2)
         odd = abs(off - power.mean[row]) > CHANGED + CHANGED_SD * sd
         if block.count and not block.time_sd:  # a length from the power trace may be an alias
@@ -274,10 +285,10 @@ class Knowledge:
             return
         last: dict[int, int] = {}
         pairs = []
-        for at, each in enumerate(self.blocks):
-            if each.row in last:
-                pairs.append((each.at_s - self.blocks[last[each.row]].at_s, last[each.row], at))
-            last[each.row] = at
+        for at, row in enumerate(self.visited()):
+            if row in last:
+                pairs.append((self.blocks[at].at_s - self.blocks[last[row]].at_s, last[row], at))
+            last[row] = at
         if pairs:
             _, one, other = min(pairs)
             self.blocks[one] += self.blocks.pop(other)
@@ -292,7 +303,7 @@ class Knowledge:
     @property
     def measured(self) -> bool:
         """Whether the default setting was measured."""
-        return any(each.row == self.rungs.reference for each in self.blocks)
+        return self.rungs.reference in self.visited()
 
     def best_measured(self) -> int:
         """The row of least cost within the limit among those that were measured."""
@@ -300,7 +311,7 @@ class Knowledge:
         mean, most = self.bounded(time)
         cost = self.cost(mean, power.mean)
         limit = math.inf if self.max_slowdown is None else math.log1p(self.max_slowdown)
-        rows = {each.row for each in self.blocks if (mean if self.counted else most)[each.row] <= limit}
+        rows = {row for row in self.visited() if (mean if self.counted else most)[row] <= limit}
         return min(rows | {self.rungs.reference}, key=lambda row: float(cost[row]))
 
     def held(self) -> int:
@@ -318,7 +329,7 @@ class Knowledge:
     def about(self, row: int) -> Choice:
         """The estimate for a setting."""
         time_ratio, time_sd, energy_ratio, energy_sd, kept = (float(each[row]) for each in self._estimates())
-        measured = any(each.row == row for each in self.blocks)
+        measured = row in self.visited()
         return Choice(
             self.rungs.settings[row], time_ratio, energy_ratio, time_sd, energy_sd, kept, measured
         )
@@ -327,7 +338,7 @@ class Knowledge:
         """One row per setting: knobs, time_ratio, time_sd, energy_ratio, energy_sd, p_allowed, probes."""
         names = ("time_ratio", "time_sd", "energy_ratio", "energy_sd", "p_allowed")
         columns = {name: pl.Series(each) for name, each in zip(names, self._estimates(), strict=True)}
-        probes = np.bincount([each.row for each in self.blocks], minlength=len(self.rungs.z))
+        probes = np.bincount(self.visited(), minlength=len(self.rungs.z))
         return knobs(self.rungs.settings).with_columns(**columns, probes=pl.Series(probes.astype(np.int64)))
 
     @np.errstate(invalid="ignore")  # of a setting without a bound, where there is no limit either

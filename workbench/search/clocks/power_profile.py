@@ -23,12 +23,12 @@ import numpy as np
 import polars as pl
 
 from ...errors import MeasurementError
-from ...records import Setting
+from ...records import Configuration, Observation, Setting
 from ..earlier import EarlierCurve, best_row, first_known
 from ..objective import Energy, EnergyWithin, Objective
 from ..space import space_of
 from .descent import Descent, Plan
-from .effects import LIMIT, Block, Ladders
+from .effects import LIMIT, Ladders
 
 # Constants of `PowerProfile`, set manually; `benchmarks.power_profile` scores the profiles.
 MOST_WINDOWS = 12  # profiling windows that are requested
@@ -100,7 +100,7 @@ class PowerProfile:
         if len(method.blocks) >= MOST_WINDOWS:
             return f"{MOST_WINDOWS} windows are enough"
         plan = method.next(method.now_s)
-        if plan.kind == "held" and any(each.row == plan.row for each in method.blocks):
+        if plan.kind == "held" and any(row == plan.row for row in method.visited()):
             return "no other limit is expected to save more than its measurement costs"
         count = min(plan.count, math.ceil(LONGEST_S / method.unit_s))
         return replace(plan, count=count, seconds=min(plan.seconds, WINDOW_S))
@@ -128,9 +128,10 @@ class PowerProfile:
         method = self._method
         scatter, at_s = iteration_sd_s * iterations / time_s, method.now_s + 0.5 * time_s
         # Not `Descent.tell`: what a profile measures is one work, and an odd window is an odd card.
-        method.blocks.append(
-            Block(row, iterations, time_s, energy_j, energy_uncertainty_j / 1.96, scatter, 0.0, at_s)
-        )
+        method.blocks.append(Observation(
+            Configuration(self._space.settings[row]), iterations, time_s, energy_j,
+            energy_uncertainty_j / 1.96, scatter, at_s=at_s,
+        ))
         method.now_s += time_s
 
     def cannot(self, row: int, reason: str) -> None:
