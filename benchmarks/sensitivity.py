@@ -1,4 +1,4 @@
-"""What the constants of the tuner's method are worth: each halved and doubled, on the tables of random jobs.
+"""The effect of each constant of the tuner's method, halved and doubled, on the tables of random jobs.
 
     python -m benchmarks.sensitivity [--json FILE] [--quick] [--seed N] [--jobs N] [--only NAME ...]
 

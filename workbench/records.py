@@ -453,7 +453,7 @@ class Observation(HtmlFacts):
     """Units of work at a configuration: how many, and their time and energy. Two observations add up.
 
     Attributes:
-        configuration: What the GPUs were at.
+        configuration: The setting of the GPUs, and the batch size.
         count: Units of work: iterations, or multiples of an average one's tokens; 0 where none was counted.
         time_s, energy_j: Of all units, and of all GPUs together; `energy_sd_j` is the standard error.
         scatter: Relative standard deviation of a unit's time; 0 where units were not timed one by one.

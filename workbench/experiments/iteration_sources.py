@@ -109,7 +109,7 @@ class MarkSource(marks.MarkRecorder):
 
     def runs(self, from_s: float, to_s: float, usual_s: float) -> list[Count]:
         """Rows of whole iterations between two times, without those that took far longer than usual (NaN:
-        than the median one), and without what was marked as something else.
+        than the median one) or that overlap a marked evaluation, checkpoint or pause.
         """
         ends = self.since(from_s, to_s)
         if len(ends) < 2:

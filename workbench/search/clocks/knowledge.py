@@ -1,4 +1,4 @@
-"""What a tuner knows about a running job: its blocks, the bounds of times, and what slowdown is left.
+"""The knowledge about a running job: its blocks, the bounds of its times, and the slowdown that is left.
 
 Work never takes less time than at the default, and hardly more than the clocks under load suggest: cycles
 hardly grow when a clock falls. Measured times overrule that. Two odd blocks mean that the work has changed.
@@ -56,7 +56,7 @@ def time_bounds(rungs: Ladders, clocks_mhz: Array, busy: Array) -> Array:
 
 
 class Knowledge:
-    """What the blocks and clocks of a running job say about all settings.
+    """Estimates for all settings, from the blocks and clocks of a running job.
 
     Args:
         rungs: The settings.
