@@ -334,6 +334,3 @@ class Measuring(TunerPhase):
         if self._finder is not None:
             self._finder.end()
             self._finder = None
-
-
-# at any time
