@@ -276,7 +276,8 @@ class Measuring(TunerPhase):
             changed = job.tell(meter.block, meter.unseen)
             job.probed(meter, now_s)
             if changed:
-                return self._another(now_s)
+                log.retuned += 1
+                return self._again(now_s, "the work has changed")
             if not job.method.doubtful:
                 log.ledger.believe()
         if request.once and meter.plan.kind in ("trial", "default"):
@@ -290,10 +291,6 @@ class Measuring(TunerPhase):
     def _end_block(self, now_s: float) -> None:
         self._cut(now_s)
         self._meter = None
-
-    def _another(self, now_s: float) -> TunerPhase:
-        self.job.log.retuned += 1
-        return self._again(now_s, "the work has changed")
 
     def _again(self, now_s: float, why: str) -> TunerPhase:
         """Begin again with other work, or with iterations that are known only now."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -20,9 +19,8 @@ from ..search.clocks.descent import Descent, Plan
 from ..search.clocks.effects import ladders
 from ..search.clocks.gpoeo import Gpoeo
 from ..search.clocks.knowledge import SURE_SD, time_bounds
-from ..search.earlier import Cost, EarlierCurve, best_row, first_known
+from ..search.earlier import Cost, best_row, first_known
 from ..search.objective import Objective, resolve_objective
-from ..search.space import SettingSpace
 from .balance import Balance
 from .blocks import ITERATIONS, BlockMeter, Usual, clock_under_load, power_error, work_unit
 from .change_detection import ForeignProcessMonitor, IdleMonitor
@@ -263,9 +261,11 @@ class TunedJob:
         """
         method = self.method
         same = known_runs(self.work.request.label, self.gpus.devices[0], baseline=baseline)
-        row, known = first_row(same, self.gpus.space, method)
-        method.first = -1 if row == method.rungs.reference else row
-        if known:
+        costs, known = first_known(same, self.gpus.space)
+        if costs:
+            here = method.rungs.reference
+            row = best_row(costs, here, (1.0, 1.0), method.objective, method.max_slowdown)
+            method.first = -1 if row == here else row
             self.log.note(known)
 
     def failed(self, why: str) -> None:
@@ -340,11 +340,3 @@ class TunedJob:
             return False
         self.gpus.reduce(clocks_mhz)
         return True
-
-
-def first_row(same: Sequence[EarlierCurve], space: SettingSpace, method: Descent) -> tuple[int, str]:
-    """The row that was best in an earlier run of the job, and how it is called."""
-    costs, known = first_known(same, space)
-    if not costs:
-        return -1, ""
-    return best_row(costs, space.reference_row, (1.0, 1.0), method.objective, method.max_slowdown), known
