@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from workbench.search.space import space_of
-from workbench.tuning.advice import lowest_clock
+from workbench.tuning import lowest_clock
 
 from .clocks_grids import Grid, distinct, grids
 from .clocks_search import BOUND

@@ -409,7 +409,7 @@ class _Watcher:
 
 def make_tuner(session: Any, job: Job, method: str, model: Any = False) -> Any:
     """A tuner for a job, as `%%energy --tune` makes it."""
-    from workbench.tuning.state_machine import Tuner
+    from workbench.tuning import Tuner
 
     return Tuner(
         session.meter, objective=job.objective, max_slowdown=job.max_slowdown, over=job.over, search=method,

@@ -111,8 +111,7 @@ class _Thread:
     """A tuner on its thread, which can be kept from working; its processor time is counted."""
 
     def __init__(self, session: Any) -> None:
-        from workbench.tuning.driver import TunerThread
-        from workbench.tuning.state_machine import Tuner
+        from workbench.tuning import Tuner, TunerThread
 
         self.works = False
         self.cpu_s = 0.0

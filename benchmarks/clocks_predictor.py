@@ -23,10 +23,9 @@ import numpy as np
 import polars as pl
 
 from benchmarks.common import arguments, finish, table
+from benchmarks.peers import make_search, report
 from workbench.errors import UsageError
 from workbench.records import Setting
-from workbench.search.clocks.base import Trial
-from workbench.search.clocks.gpoeo import Golden
 from workbench.search.space import SettingSpace, space_of
 from workbench.search.surrogates.predictor import CLOCKS, ClockModel, Prediction
 
@@ -191,18 +190,18 @@ def searched(
     """Picks of GPOEO's search; and what its trials took, in iterations at the highest clocks."""
     picks, spent, broken = [], np.zeros(2), 0
     for i, prediction in enumerate(found):
-        search = Golden(space, max_slowdown=SLOWDOWN, prior=prediction)
-        while isinstance(trial := search.next(), Trial):
-            at = test.settings.index(trial.setting)
+        search = make_search("gpoeo", space, max_slowdown=SLOWDOWN, prior=prediction)
+        while (plan := search.next(search.now_s)).kind != "held":
+            at = plan.row
             time = float(test.log_time[i, at])
             energy = time + float(test.log_power[i, at])
             if not np.isfinite(energy):
-                search.cannot(trial.setting, "not measured")
+                search.bar(at, "not measured")
                 continue
-            search.tell(trial.setting, ITERATIONS, *(ITERATIONS * np.exp([time, energy])).tolist())
+            report(search, at, ITERATIONS, *(ITERATIONS * np.exp([time, energy])).tolist())
             spent += np.exp([time, energy]) * (at > 0)
             broken += time > np.log1p(SLOWDOWN)
-        picks.append(test.settings.index(search.choice().setting))
+        picks.append(plan.row)
     return picks, {
         "time": spent[0] / len(found), "energy": spent[1] / len(found), "beyond_bound": broken / len(found),
     }

@@ -36,11 +36,12 @@ import numpy as np
 import polars as pl
 
 from benchmarks.fixtures.cards import CLOCK_FAMILIES, clock_grid
-from benchmarks.peers import make_search
+from benchmarks.peers import make_search, report
 from workbench.errors import WorkbenchError
-from workbench.search.clocks.base import Trial
-from workbench.search.clocks.descent import Descent, time_bounds
-from workbench.search.clocks.effects import Block, ladders
+from workbench.records import Configuration, Observation, Setting
+from workbench.search.clocks.descent import Descent
+from workbench.search.clocks.effects import ladders
+from workbench.search.clocks.knowledge import time_bounds
 from workbench.search.objective import Energy, EnergyDelay, Objective, ZeusCost
 from workbench.search.space import SettingSpace, space_of
 
@@ -54,7 +55,6 @@ SEEDS = {OURS: 4, "gpoeo": 4, "mf-gpoeo": 4, "random": 4, "tpe": 2, "gp": 1}
 ITERATIONS = 10  # that have the error of a problem's noise; a peer's trial has at least as many
 JOB_S, ITERATION_S = 600.0, 0.5  # of a job and of an iteration, at the reference
 DRAW = 1.05  # times the mean power at the reference: a lower limit slows the job down
-MOST = 60  # trials of a peer, if it never stops
 MAIN = ("kernels", "stages")
 CHOSEN_ON = CLOCK_FAMILIES[: len(CLOCK_FAMILIES) // 2]
 GENERATED = 24  # cards a family; a quick look takes a third
@@ -170,14 +170,14 @@ class GridJob:
     energy_j: float = 0.0
     trials: list[int] = field(default_factory=list)
 
-    def run(self, row: int, count: int) -> Block:
-        """So many iterations at a row, or what is left of the job, as they are measured."""
+    def run(self, row: int, setting: Setting, count: int) -> Observation:
+        """So many iterations at a row and its setting, or what is left of the job, as they are measured."""
         count = min(count, self.left)
         time_s, energy_j = count * self.times[row], count * self.energies[row]
         slips = np.exp(self.scatter / math.sqrt(count) * self.rng.standard_normal(2))
-        block = Block(
-            row, count, time_s * slips[0], energy_j * slips[1],
-            self.scatter / math.sqrt(count) * energy_j, self.scatter, 0.0, self.time_s + 0.5 * time_s,
+        block = Observation(
+            Configuration(setting), count, time_s * slips[0], energy_j * slips[1],
+            self.scatter / math.sqrt(count) * energy_j, self.scatter, at_s=self.time_s + 0.5 * time_s,
         )
         self.left -= count
         self.time_s, self.energy_j = self.time_s + time_s, self.energy_j + energy_j
@@ -196,7 +196,8 @@ def ours(job: GridJob, space: SettingSpace, objective: Objective, bound: float |
     while job.left:
         plan = method.next(job.time_s)
         count = max(plan.count, math.ceil(plan.seconds / job.times[plan.row]))
-        block = job.run(plan.row, 2 if job.times[plan.row] > plan.too_slow_s else count)
+        count = 2 if job.times[plan.row] > plan.too_slow_s else count
+        block = job.run(plan.row, space.settings[plan.row], count)
         if plan.kind == "held":
             row = plan.row
         else:
@@ -212,14 +213,14 @@ def peer(job: GridJob, space: SettingSpace, objective: Objective, bound: float |
          seed: int) -> int:
     """The job with a peer's search, whose choice is held until the end; returns its row."""
     search = make_search(name, space, objective, bound, rng=np.random.default_rng(seed))
-    while job.left and len(job.trials) < MOST and isinstance(step := search.next(), Trial):
-        row = space.row(step.setting)
-        block = job.run(row, max(step.iterations, ITERATIONS, math.ceil(step.seconds / job.times[row])))
-        search.tell(step.setting, int(block.count), block.time_s, block.energy_j, 1.96 * block.energy_sd_j)
-        job.trials.append(row)
-    row = space.row(search.choice().setting)
+    while job.left and (plan := search.next(search.now_s)).kind != "held":
+        count = max(plan.count, ITERATIONS, math.ceil(plan.seconds / job.times[plan.row]))
+        block = job.run(plan.row, space.settings[plan.row], count)
+        report(search, plan.row, block.count, block.time_s, block.energy_j, block.energy_sd_j)
+        job.trials.append(plan.row)
+    row = search.held()
     if job.left:
-        job.run(row, job.left)
+        job.run(row, space.settings[row], job.left)
     return row
 
 
@@ -320,11 +321,8 @@ def _there(name: str) -> bool:
         return True
     search = make_search(name, space_of(list(_TINY.settings()), _TINY.reference))
     try:
-        for _ in range(8):
-            step = search.next()
-            if not isinstance(step, Trial):
-                break
-            search.tell(step.setting, 5, 5.0, 5.0)
+        while (plan := search.next(search.now_s)).kind != "held":
+            report(search, plan.row, 5, 5.0, 5.0)
     except (ImportError, WorkbenchError):
         return False
     return True

@@ -50,7 +50,7 @@ WEIGHTS = (0.34, 0.16, 0.06, 0.08, 0.10, 0.06, 0.06, 0.09, 0.05)
 
 CHILD = """
 import sys, time
-from workbench.tuning.manual import ManualControl
+from workbench.tuning import ManualControl
 from workbench.device.discovery import open_device
 from workbench.records import Setting
 hand = ManualControl(open_device())

@@ -49,8 +49,7 @@ def run_job(
     from workbench.jobs.waiting import waiting
     from workbench.measurement import session as sessions
     from workbench.simulation import machine as machines
-    from workbench.tuning import balance
-    from workbench.tuning.state_machine import Tuner
+    from workbench.tuning import Tuner, balance
 
     sessions.current().close()
     machine = machines.simulate(f"{job['gpus']}x{job['card']}", stepped=True, seed=job["seed"])

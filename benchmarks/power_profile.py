@@ -23,9 +23,8 @@ import polars as pl
 
 from benchmarks import common
 from tools import physics_fits
-from workbench.experiments import probe
-from workbench.experiments.power_profiling import SETTLE_S
-from workbench.search.clocks.base import Trial
+from workbench.experiments.power_profiling import LEAST_ITERATIONS, SETTLE_S
+from workbench.search.clocks.descent import Plan
 from workbench.search.clocks.power_profile import PowerProfile
 from workbench.search.objective import Energy, EnergyDelay, EnergyWithin, Objective, Time, ZeusCost
 from workbench.simulation import catalogue
@@ -120,28 +119,27 @@ def run(truth: Truth, objective: Objective, rng: np.random.Generator) -> dict[st
     spent_s = spent_j = worked = 0.0
     last_w = truth.limits_w[0]
     slices: list[float] = []
-    while isinstance(step := profile.next(), Trial):
-        limit_w = step.setting.power_limit_w or 0.0
+    while isinstance(step := profile.next(), Plan):
+        limit_w = profile.limits_w[step.row]
         i = int(np.flatnonzero(truth.limits_w == limit_w)[0])
         each_s, each_w = truth.time_s[i], truth.power_w[i]
-        n = max(step.iterations, int(np.ceil(step.seconds / each_s)))
+        n = max(step.count, int(np.ceil(step.seconds / each_s)))
         time_s = n * each_s * np.exp(rng.normal(0, truth.scatter / np.sqrt(n)))
         # 95 % half width of a window's energy: a quarter of a counter's step at either edge, as `meter` gives
         # it.
         error_j = 0.25 * truth.counter_update_s * each_w
         profile.tell(
-            limit_w, n, time_s, SENSOR_GAIN * (time_s * each_w + rng.normal(0, error_j / 1.96)), error_j,
+            step.row, n, time_s, SENSOR_GAIN * (time_s * each_w + rng.normal(0, error_j / 1.96)), error_j,
             truth.scatter * each_s,
         )
         settle_s = SETTLE_S if limit_w != last_w else 0.0
-        settle = max(1 if slices else probe.LEAST_ITERATIONS + 1, np.ceil(settle_s / each_s))
+        settle = max(1 if slices else LEAST_ITERATIONS + 1, np.ceil(settle_s / each_s))
         last_w = limit_w
         slices.append(limit_w)
         spent_s += (n + settle) * each_s
         spent_j += (n + settle) * each_s * each_w
         worked += n + settle
-    found = profile.optimum()
-    j = int(np.flatnonzero(truth.limits_w == found.limit_w)[0])
+    j = int(np.flatnonzero(truth.limits_w == profile.best_w)[0])
     if isinstance(objective, EnergyWithin):
         objective = EnergyWithin(
             objective.slowdown + 0.01, float(truth.time_s.min())
@@ -151,12 +149,12 @@ def run(truth: Truth, objective: Objective, rng: np.random.Generator) -> dict[st
     at_best_j = worked * truth.time_s[best] * truth.power_w[best]
     energy_j = truth.time_s * truth.power_w
     return {
-        "name": truth.name, "chosen_w": found.limit_w, "best_w": float(truth.limits_w[best]),
+        "name": truth.name, "chosen_w": profile.best_w, "best_w": float(truth.limits_w[best]),
         "steps_off": int(np.min(np.abs(j - np.flatnonzero(costs <= costs[best] * (1 + TIE))))),
         "regret": float(costs[j] / costs[best] - 1), "energy_regret": float(energy_j[j] / energy_j[best] - 1),
         "slices": len(slices), "limits": len(set(slices)), "time_s": spent_s,
         "overhead": (spent_j - at_best_j) / (HOUR_S * truth.power_w[best]), "share_of_hour": spent_s / HOUR_S,
-        "reason": step.reason,
+        "reason": step,
     }
 
 

@@ -43,6 +43,7 @@ LIMITS, CLOCKS = (0.75, 0.80, 0.90), (0.80, 0.90)
 ENERGY_ERROR = 0.01  # relative standard deviation of what the privileged methods measure
 ZEUS_STEP_W, ZEUS_S, ZEUS_ETA = 25, 5.0, 0.5
 RULE_S = 2.0
+LENGTHS = 1.06  # by which an iteration may be shorter or longer than its clocks suggest
 HOPELESS_S = 60.0  # without iterations, after which a method stays at the default setting
 
 
@@ -141,8 +142,7 @@ def _profiled_limits(
 
 
 def gpoeo(job: TrueJob) -> Generator[Ask, Seen | None, Setting]:
-    from workbench.search.clocks.base import Done
-    from workbench.search.clocks.gpoeo import Golden
+    from benchmarks.peers import make_search, report
     from workbench.search.space import space_of
 
     settings = job.settings()
@@ -150,20 +150,17 @@ def gpoeo(job: TrueJob) -> Generator[Ask, Seen | None, Setting]:
     space = space_of(
         [Setting(), *(clocks or settings[1:])], Setting(), max_power_limit_w=job.card.power_limit_w[1]
     )
-    search = Golden(space, None, job.max_slowdown)
-    failed = 0
-    while not isinstance(trial := search.next(), Done):
-        seen = yield Ask(trial.setting, trial.iterations, trial.seconds)
+    search = make_search("gpoeo", space, None, job.max_slowdown)
+    while (plan := search.next(search.now_s)).kind != "held":
+        setting = space.settings[plan.row]
+        seen = yield Ask(setting, plan.count, plan.seconds)
         if seen is not None:
-            search.tell(
-                trial.setting, seen.iterations, seen.time_s, seen.energy_j, 1.96 * seen.energy_sd_j
-            )
-        elif trial.setting == Setting() or failed >= 2:
+            report(search, plan.row, seen.iterations, seen.time_s, seen.energy_j, seen.energy_sd_j)
+        elif setting == Setting() or len(search.barred) >= 2:
             return Setting()
         else:
-            failed += 1
-            search.cannot(trial.setting, "nothing was seen")
-    return search.choice().setting
+            search.bar(plan.row, "nothing was seen")
+    return space.settings[plan.row]
 
 
 FIXED: dict[str, Method] = {
@@ -329,8 +326,9 @@ class Loop:
             finder.end()
 
     def _measured(self, ask: Ask, found: Any) -> Generator[None, None, Seen | None]:
-        from workbench.experiments.iteration_sources import Guess, busy_and_clock, guessed
-        from workbench.experiments.probe import Probe
+        from workbench.experiments.iteration_sources import Guess, Trace
+        from workbench.search.clocks.descent import Plan
+        from workbench.tuning.blocks import BlockMeter, Usual, clock_under_load
 
         gpus, clock = self._gpus, self._meter.clock
         uuid = gpus.devices[0].uuid
@@ -338,28 +336,26 @@ class Loop:
         if not ask.iterations:
             while clock() < begin_s + ask.seconds:
                 yield
-            _, clock_mhz = busy_and_clock(gpus.recorder.rows(uuid, begin_s, clock()))
+            clock_mhz = clock_under_load(gpus.recorder.rows(uuid, begin_s, clock()), 0.0)
             return Seen(0, ask.seconds, 0.0, 0.0, clock_mhz) if clock_mhz > 0 else None
         if ask.setting != gpus.current:
             gpus.put(ask.setting)
         most = self._most(ask.setting)
-        guess = guessed(found.iteration_s, 0.02)
-        if most > 1:
-            middle_s, sd = found.iteration_s * math.sqrt(most), math.log(most) / 4 + 0.02
-            guess = Guess(middle_s, sd, guess.least_s, guess.most_s * most)
-        probe = Probe(
-            "probe", gpus.meter, found.source, gpus.own(ask.setting), begin_s, ask.iterations, ask.seconds,
-            guess, settled_s=gpus.settled_s,
+        low_s, high_s = found.iteration_s / LENGTHS, found.iteration_s * most * LENGTHS
+        guess = Guess(math.sqrt(low_s * high_s), math.log(high_s / low_s) / 4, low_s, high_s)
+        meter = BlockMeter(
+            gpus, found.source, Plan(0, ask.seconds, ask.iterations, "trial", ""), Usual(), asked_s=begin_s,
+            unit_s=guess.seconds, guess=guess if isinstance(found.source, Trace) else None, origin_s=0.0,
         )
-        while not probe.over:
-            probe.advance(clock())
+        while not meter.over:
+            meter.advance(clock())
             yield
-        reading = probe.reading
-        if reading is None:
+        block = meter.block
+        if block is None or not block.count:
             return None
-        _, clock_mhz = busy_and_clock(gpus.recorder.rows(uuid, reading.start_s, reading.end_s))
-        sd_j = reading.energy_uncertainty_j / 1.96
-        return Seen(reading.iterations, reading.time_s, reading.energy_j, sd_j, clock_mhz)
+        half_s = 0.5 * block.time_s
+        clock_mhz = clock_under_load(gpus.recorder.rows(uuid, block.at_s - half_s, block.at_s + half_s), 0.0)
+        return Seen(round(block.count), block.time_s, block.energy_j, block.energy_sd_j, clock_mhz)
 
     def _most(self, setting: Setting) -> float:
         """How much longer an iteration may take, by the ratios of clocks and limits."""

@@ -147,36 +147,26 @@ def shrink(path: Path) -> None:
 
 
 def tuned(lab: Lab, page: Page, images: Path) -> None:
-    """A tuner at work on clocks, in both themes and as it is left behind; and on power limits."""
+    """A tuner at work on clocks, in both themes."""
     words = "each.workbench?.words"
     holds = (
         f"() => [...document.querySelectorAll('.workbench-panel')].some((each) => {words}?.state === 'hold' "
         f"&& /[3-9] trials/.test({words}.details.join()))"
     )
-    for card, over, workload, count in (
-        ("RTX3080TI", "--over clocks", '"librispeech", 64', 400),
-        ("A100", "--over power", '"imagenet", 256', 400),
-    ):
-        cell = TUNED.replace("OVER", over).replace("WORKLOAD", workload).replace("COUNT", str(count))
-        clocks = Notebook(lab, page, f"clocks-{card}", [CLOCKS.replace("CARD", card), cell])
-        clocks.run(0)
-        clocks.finish(0, 60)
-        clocks.run(1)
-        page.wait_for_function(holds, timeout=120_000)
-        page.wait_for_timeout(2000)
-        panel = page.locator(".workbench-tuner").last
-        if card == "A100":
-            cut(panel, "clocks-limits.png", images)
-        else:
-            cut(panel, "clocks-light.png", images)
-            clocks.theme("JupyterLab Dark")
-            page.wait_for_timeout(500)
-            cut(panel, "clocks-dark.png", images)
-            clocks.theme("JupyterLab Light")
-            clocks.finish(1, 120)
-            page.wait_for_timeout(500)
-            cut(page.locator(".jp-OutputArea-output svg[role=img]").last, "clocks-static.png", images)
-        lab.stop_kernels()
+    cell = TUNED.replace("OVER", "--over clocks").replace("WORKLOAD", '"librispeech", 64').replace("COUNT", "400")
+    clocks = Notebook(lab, page, "clocks-RTX3080TI", [CLOCKS.replace("CARD", "RTX3080TI"), cell])
+    clocks.run(0)
+    clocks.finish(0, 60)
+    clocks.run(1)
+    page.wait_for_function(holds, timeout=120_000)
+    page.wait_for_timeout(2000)
+    panel = page.locator(".workbench-tuner").last
+    cut(panel, "clocks-light.png", images)
+    clocks.theme("JupyterLab Dark")
+    page.wait_for_timeout(500)
+    cut(panel, "clocks-dark.png", images)
+    clocks.theme("JupyterLab Light")
+    lab.stop_kernels()
 
 
 def frontier(lab: Lab, page: Page, images: Path) -> None:

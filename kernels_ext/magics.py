@@ -245,10 +245,10 @@ class EnergyMagics(Magics):
                 left = self.session.restore_all()
                 self.say("; ".join(left) if left else "all settings are as they were found")
             elif parts == ["advise"]:
-                from workbench.tuning.advice import advice
+                from workbench.tuning import advise
 
                 self._devices()
-                print(*advice(self.session.meter), sep="\n")
+                print(*advise(self.session.meter), sep="\n")
             else:
                 raise UsageError(f"%gpu {shortened(line, 80)} is unknown. Use %gpu, %gpu simulate CARD, %gpu "
                                  "restore or %gpu advise; workbench.gpu_settings sets a limit")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from workbench.jobs.records import JobMeasurement
     from workbench.periods.segment import SegmentedIterations
     from workbench.records import Measurement, Window
-    from workbench.tuning.driver import TunerThread
+    from workbench.tuning import TunerThread
 
 # Imported before a window begins: threads of a live view, a tuner and the log use them while it is open.
 LOADED = "logbook.store", "measurement.api", "measurement.iterations", "periods.vote"
@@ -88,8 +88,7 @@ class Running:
     def _begin_tuning(self, keywords: dict[str, Any], live: bool) -> None:
         """Tune the cell's work; if that fails, a message gives the reason and the cell runs untuned."""
         from workbench.errors import WorkbenchError
-        from workbench.tuning.driver import TunerThread, cell_over
-        from workbench.tuning.state_machine import Tuner
+        from workbench.tuning import Tuner, TunerThread, cell_over
 
         try:
             tuner = Tuner(self._meter, uuids=self._uuids, label=self._label, **keywords)

@@ -250,7 +250,7 @@ def results(two: Any, tmp_path: Path) -> dict[str, Any]:
         "run": run, "history": job.history(), "tuning": tuning, "tuned": tuning.result, "trace": trace,
         "sweep": workbench.sweep(work, space, progress=False, executor=HereExecutor()),
         "setting": configuration.setting, "configuration": configuration,
-        "observation": workbench.Observation(configuration, measured[0]),
+        "observation": workbench.Observation(configuration, 20.0, 2.0, 400.0, 3.0),
         "iterations": block.found, "summary": measured[0].iterations,
         "periods": workbench.find_periods(trace), "device": two.devices[0], "limits": two.devices[0].limits,
         "session": two, "gpu": measured[0].gpus[0], "control": workbench.gpu_control(0),

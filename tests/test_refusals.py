@@ -246,6 +246,8 @@ FUNCTIONS: list[tuple[str, Callable[[], object], str]] = [
     ("job gpus", lambda: workbench.RecurringJob("a", [32], gpus=5), "available: 0"),
     ("share gpus", lambda: workbench.share("true", "true", gpus=5), "available: 0"),
     ("sink gpus", lambda: workbench.log_to("a.csv", gpus=5), "available: 0"),
+    ("sink none", lambda: workbench.log_to("a.csv", gpus=[]), "names no GPU"),
+    ("panel store", lambda: workbench.panels.log(5), "expected a store of runs, got int"),  # type: ignore[arg-type]
     ("panel gpus", lambda: workbench.panels.apply(HIGH, gpus=5), "available: 0"),
     ("trace", lambda: workbench.trace_of(""), "is empty"), ("iterations", lambda: workbench.iterations_of(""), "is empty"),
     ("show", lambda: workbench.show(""), "names nothing"), ("job", lambda: workbench.read_job(""), "no directory"),

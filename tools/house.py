@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # that removes code lowers the limits.
 LIMITS = {
     "entries": 25, "floors": 8, "circles": 0, "equal_class_names": 0, "lines_over_110": 0,
-    "code_tokens": 408_290, "constants": 415, "js_lines": 2_952,
+    "code_tokens": 404_900, "constants": 408, "js_lines": 2_952,
 }
 SHARED_LIMITS = ROOT.parent / "shared" / "house_limits.json"
 WIDTH = 110

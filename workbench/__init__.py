@@ -71,9 +71,7 @@ if TYPE_CHECKING:
     from .search.tradeoff import best_configuration
     from .sharing import share
     from .sharing.result import SharingResult
-    from .tuning.api import Tuning, tune
-    from .tuning.manual import gpu_control
-    from .tuning.results import TuningResult
+    from .tuning import Tuning, TuningResult, gpu_control, tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -113,9 +111,7 @@ _NAMES = {  # by module
     "search.tradeoff": "best_configuration",
     "sharing": "share",
     "sharing.result": "SharingResult",
-    "tuning.api": "Tuning tune",
-    "tuning.manual": "gpu_control",
-    "tuning.results": "TuningResult",
+    "tuning": "Tuning TuningResult gpu_control tune",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = {  # that a person uses by name

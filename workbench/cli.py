@@ -339,8 +339,7 @@ def _run(arguments: Namespace) -> int:
         label = encodable(arguments.label or _label(command))
         tuning = None
         if options is not None:
-            from .tuning.driver import TunerThread
-            from .tuning.state_machine import Tuner
+            from .tuning import Tuner, TunerThread
 
             uuids = [device.uuid for device in meter.devices] if arguments.gpus else None
             tuning = TunerThread(Tuner(meter, uuids=uuids, label=label, **options))

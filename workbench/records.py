@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -449,11 +450,42 @@ class Configuration(HtmlFacts):
 
 @dataclass(frozen=True)
 class Observation(HtmlFacts):
-    """A configuration and its measured cost; `reached` is whether the run got to its target."""
+    """Units of work at a configuration: how many, and their time and energy. Two observations add up.
+
+    Attributes:
+        configuration: The setting of the GPUs, and the batch size.
+        count: Units of work: iterations, or multiples of an average one's tokens; 0 where none was counted.
+        time_s, energy_j: Of all units, and of all GPUs together; `energy_sd_j` is the standard error.
+        scatter: Relative standard deviation of a unit's time; 0 where units were not timed one by one.
+        time_sd: Relative standard error of the mean time of a unit, where it is not that of `scatter`.
+        at_s: Its middle, on the clock of who observed it.
+        clock_mhz: Mean SM clock under load; NaN where it is not reported.
+        source: How units were counted: "marks", "counter", "power", or empty.
+    """
 
     configuration: Configuration
-    measurement: Measurement
-    reached: bool | None = None
+    count: float
+    time_s: float
+    energy_j: float
+    energy_sd_j: float = 0.0
+    scatter: float = 0.0
+    time_sd: float = 0.0
+    at_s: float = 0.0
+    clock_mhz: float = math.nan
+    source: str = ""
+
+    def __add__(self, other: Observation) -> Observation:
+        """Both as one, at the configuration of the first."""
+        time_s = self.time_s + other.time_s
+        mine, its = self.time_s / time_s, other.time_s / time_s
+        return replace(
+            self, count=self.count + other.count, time_s=time_s, energy_j=self.energy_j + other.energy_j,
+            energy_sd_j=math.hypot(self.energy_sd_j, other.energy_sd_j),
+            scatter=math.sqrt(mine * self.scatter**2 + its * other.scatter**2),
+            time_sd=math.hypot(mine * self.time_sd, its * other.time_sd),
+            at_s=mine * self.at_s + its * other.at_s,
+            clock_mhz=mine * self.clock_mhz + its * other.clock_mhz,
+        )
 
 
 for _made in (Setting, Configuration):  # that a person makes

@@ -9,12 +9,15 @@ is exact. With power limits for gears it works alike.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from workbench.search.clocks.base import Scripted, Steps
+from workbench.search.clocks.gpoeo import LOWEST_MHZ, Ask, Gpoeo
+
+GEAR_MHZ = 15  # of NVIDIA's cards, from the lowest clock on
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,38 +50,37 @@ class MfGpoeoParams:
 PARAMS = MfGpoeoParams()
 
 
-class Feedback(Scripted):
+class Feedback(Gpoeo):
     """MF-GPOEO's search: a PID controller steers the measured slowdown to just below the bound."""
-
-    name = "mf-gpoeo"
 
     def __init__(self, *args: Any, params: MfGpoeoParams = PARAMS, **options: Any) -> None:
         super().__init__(*args, **options)
         self.params = params
 
-    def script(self) -> Steps:
+    def script(self) -> Iterator[Ask]:
         params = self.params
         bound = params.bound if self.max_slowdown is None else self.max_slowdown
-        reference = self.space.reference_row
-        memory, best = float(self.space.mu[reference]), reference
-        for clock in sorted(set(self.space.mu.tolist()), reverse=True):
+        reference = self.rungs.reference
+        memory, best = float(self.memory[reference]), reference
+        for clock in sorted(set(self.memory.tolist()), reverse=True):
             if clock > params.lower_memory * memory:
                 continue
-            row = self._at(clock, 1.0)
+            row = self.rows_at(clock)[-1]
             if not (yield from self.visit(row, "a lower memory clock, while it keeps the bound and pays")):
                 break
             if self.slowdown(row) > bound or self.reward(row) >= self.reward(best):
                 break
             memory, best = clock, row
-        low = memory < params.lower_memory * float(self.space.mu[reference])
+        low = memory < params.lower_memory * float(self.memory[reference])
         yield from self._steer(memory, params.start_low_memory if low else params.start, bound)
 
-    def _steer(self, memory: float, start: float, bound: float) -> Steps:
+    def held(self) -> int:
+        return self.best()
+
+    def _steer(self, memory: float, start: float, bound: float) -> Iterator[Ask]:
         params = self.params
-        rows = np.flatnonzero(self.space.mu == memory)
-        gears = self._gear_numbers(rows)
-        order = np.argsort(gears)
-        rows, gears = rows[order], gears[order]
+        rows = self.rows_at(memory)
+        gears = self._gears(rows)
         wanted = bound - min(params.margin, 0.1 * bound)
         gear = start * float(gears[-1])
         summed, before = 0.0, 0.0
@@ -86,26 +88,19 @@ class Feedback(Scripted):
         errors: list[float] = []
         for control in range(params.controls):
             place = int(np.argmin(np.abs(gears - gear)))
-            row, gear = int(rows[place]), float(gears[place])
+            row, gear = rows[place], float(gears[place])
             if not (yield from self.visit(row, "steered towards the bound")):
-                self._why = "the next gear cannot be set"
                 return
             slow = self.slowdown(row)
             error = wanted - slow
             seen.append(gear)
             errors.append(abs(error))
             if abs(error) < params.exact * wanted:
-                self._why = "the slowdown is the requested one"
                 return
             still = len(seen) >= 3 and max(seen[-3:]) - min(seen[-3:]) <= params.still_gears
-            if still and slow <= bound:
-                self._why = "three gears next to each other, within the bound"
-                return
-            if control + 1 >= params.enough_controls and slow <= bound:
-                self._why = "enough controls, within the bound"
+            if slow <= bound and (still or control + 1 >= params.enough_controls):
                 return
             if len(errors) >= 4 and float(np.mean(errors[-3:])) < params.mean_exact * wanted:
-                self._why = "the mean error is small"
                 return
             summed += error
             swings = len(seen) >= 3 and (seen[-1] - seen[-2]) * (seen[-2] - seen[-3]) < 0
@@ -126,15 +121,8 @@ class Feedback(Scripted):
             target = min(max(gear + step, float(gears[0])), float(gears[-1]))
             after = int(np.argmin(np.abs(gears - target)))
             if after == place:
-                self._why = "the gear stays where it is"
                 return
             gear = float(gears[after])
-        self._why = "so many controls are enough"
 
-    def _at(self, memory: float, share: float) -> int:
-        rows = np.flatnonzero(self.space.mu == memory)
-        gears = self._gear_numbers(rows)
-        return int(rows[np.argmin(np.abs(gears - share * gears.max()))])
-
-    def _gear_numbers(self, rows: np.ndarray) -> np.ndarray:
-        return np.asarray(np.maximum(self._gears(rows), 0.0))
+    def _gears(self, rows: list[int]) -> np.ndarray:
+        return np.maximum(self.clocks_mhz[rows] - LOWEST_MHZ, 0.0) / GEAR_MHZ

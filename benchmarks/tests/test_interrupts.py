@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import interrupts
 from workbench.measurement import session
-from workbench.tuning.driver import TunerThread
+from workbench.tuning import TunerThread
 
 
 @pytest.fixture

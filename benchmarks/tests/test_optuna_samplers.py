@@ -17,8 +17,8 @@ NEEDS = {"tpe": "optuna", "random": "optuna", "gp": "torch", "mf-gpoeo": "numpy"
     [
         contract.test_a_search_begins_with_the_reference_ends_by_itself_and_keeps_the_bound,
         contract.test_a_repeated_request_returns_the_same_trial,
-        contract.test_what_cannot_be_set_is_not_asked_for_again_nor_chosen,
-        contract.test_a_reference_that_cannot_be_set_ends_it_with_the_reason,
+        contract.test_a_setting_that_cannot_be_set_is_not_asked_for_again_nor_held,
+        contract.test_a_tried_setting_that_can_no_longer_be_set_is_not_held,
     ],
     ids=lambda promise: promise.__name__,
 )

@@ -16,8 +16,7 @@ from workbench.panels._views.power.model import WatchedGpu
 from workbench.records import Configuration, Setting
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
-from workbench.tuning import manual
-from workbench.tuning.state_machine import Tuner
+from workbench.tuning import Tuner, manual
 
 SETTINGS = [Setting(power_limit_w=250.0), Setting(sm_clock_mhz=1200), Setting(mem_clock_mhz=1215)]
 

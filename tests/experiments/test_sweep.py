@@ -84,7 +84,7 @@ def here(work: Any = train, space: Any = SPACE, **options: Any) -> Sweep:
 def test_a_trial_records_the_requested_applied_and_restored_limit(
     stepped: session.Session,
 ) -> None:
-    row, observation = trial.run(
+    row = trial.run(
         Configuration(Setting(power_limit_w=150.0), 64), train, stepped.devices[0], stepped.meter
     )
     assert (row["power_limit_w"], row["applied_w"], row["restored_w"], row["outcome"]) == (
@@ -95,7 +95,6 @@ def test_a_trial_records_the_requested_applied_and_restored_limit(
     )
     assert row["samples"] == 12 * 64
     assert row["energy_j"] * row["samples"] == pytest.approx(row["run_j"])
-    assert observation is not None
     assert row["simulated"]
 
 
@@ -110,10 +109,10 @@ def test_a_trial_records_the_requested_applied_and_restored_limit(
 def test_what_cannot_be_tried_is_an_outcome_and_not_an_error(
     stepped: session.Session, setting: Setting, batch_size: int, outcome: str
 ) -> None:
-    row, observation = trial.run(Configuration(setting, batch_size), train, stepped.devices[0], stepped.meter)
+    row = trial.run(Configuration(setting, batch_size), train, stepped.devices[0], stepped.meter)
     assert row["outcome"] == outcome
     assert row["reason"]
-    assert observation is None
+    assert row["energy_j"] is None
     assert stepped.devices[0].setting().power_limit_w == 250.0
 
 
@@ -121,7 +120,7 @@ def test_work_that_fails_leaves_the_gpu_as_it_was(stepped: session.Session) -> N
     def work(batch_size: int | None) -> None:
         raise ValueError("no data")
 
-    row, _ = trial.run(Configuration(Setting(power_limit_w=150.0)), work, stepped.devices[0], stepped.meter)
+    row = trial.run(Configuration(Setting(power_limit_w=150.0)), work, stepped.devices[0], stepped.meter)
     assert row["outcome"] == "error"
     assert row["reason"] == "ValueError: no data"
     assert row["restored_w"] == 250.0
@@ -138,7 +137,7 @@ def test_an_interrupt_passes_through_after_the_gpu_is_restored(stepped: session.
 
 
 def test_a_number_of_samples_that_is_none_is_refused(stepped: session.Session) -> None:
-    row, _ = trial.run(Configuration(), lambda _: train(64, 3) * 0.0, stepped.devices[0], stepped.meter)
+    row = trial.run(Configuration(), lambda _: train(64, 3) * 0.0, stepped.devices[0], stepped.meter)
     assert row["outcome"] == "error"
     assert "0 samples" in row["reason"]
 
@@ -148,10 +147,10 @@ def test_a_trial_is_for_a_million_tokens_where_the_work_counts_them(stepped: ses
         train(batch_size or 64, 3)
         workbench.work(tokens=5e5)
 
-    row, _ = trial.run(Configuration(), train_tokens, stepped.devices[0], stepped.meter)
+    row = trial.run(Configuration(), train_tokens, stepped.devices[0], stepped.meter)
     assert row["unit"] == "million tokens"
     assert row["energy_j"] == pytest.approx(2 * row["run_j"])
-    row, _ = trial.run(Configuration(), lambda _: train(64, 3), stepped.devices[0], stepped.meter)
+    row = trial.run(Configuration(), lambda _: train(64, 3), stepped.devices[0], stepped.meter)
     assert row["unit"] == "sample"
 
 
@@ -410,8 +409,8 @@ def test_work_that_returns_no_samples_is_an_error(stepped: session.Session) -> N
         train(batch_size)
         return {"loss": 0.1}
 
-    row, observation = trial.run(Configuration(Setting(), 64), work, stepped.devices[0], stepped.meter)
-    assert (row["outcome"], observation) == ("error", None)
+    row = trial.run(Configuration(Setting(), 64), work, stepped.devices[0], stepped.meter)
+    assert (row["outcome"], row["energy_j"]) == ("error", None)
     assert "a dict" in row["reason"]
 
 

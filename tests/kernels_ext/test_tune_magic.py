@@ -37,7 +37,7 @@ def test_a_cell_is_tuned_and_reports_its_saving(kernel: Kernel) -> None:
     assert "slowdown" in second
     assert second in shown["application/vnd.gpu-energy-workbench.measurement+json"]["notes"]
     assert kernel(SETTING).value == "'400 W'"
-    settled = kernel("from workbench.tuning.state_machine import latest\nlatest().result.settled_s > 0")
+    settled = kernel("from workbench.tuning import latest\nlatest().result.settled_s > 0")
     assert settled.value == "True"
 
 

@@ -25,7 +25,7 @@ from workbench.records import Configuration, Setting
 from workbench.search.tradeoff import Work
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
-from workbench.tuning.manual import ManualControl
+from workbench.tuning import ManualControl
 
 NO_PERMISSION, LOST = 4, 15
 

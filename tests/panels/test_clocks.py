@@ -41,9 +41,9 @@ from workbench.records import Setting
 from workbench.search.clocks.base import Choice
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
-from workbench.tuning.driver import TunerThread
-from workbench.tuning.results import OBJECTIVES, PROBES, Saved, TuningView
-from workbench.tuning.state_machine import Tuner as TrueTuner
+from workbench.tuning import OBJECTIVES, TunerThread, TuningView
+from workbench.tuning import Tuner as TrueTuner
+from workbench.tuning.results import PROBES, Saved
 
 HIGHEST = Setting(sm_clock_mhz=1400, mem_clock_mhz=9000)
 SM, MEMORY = (800, 1000, 1200, 1400), (5000, 9000)

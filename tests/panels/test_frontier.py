@@ -332,15 +332,15 @@ def test_a_log_whose_nested_columns_are_no_json_is_an_error_with_its_name(tmp_pa
         workbench.panels.frontier(path)
 
 
-def test_observations_know_their_configuration_and_those_that_missed_their_target_are_left_out() -> None:
-    observations = [
-        Observation(at(200.0, 32), measured("b", 200.0, 12.0, 2200.0)),
-        Observation(at(150.0, 32), measured("e", 150.0, 20.0, 2400.0), False),
-    ]
-    panel = workbench.panels.frontier(observations)
-    assert panel.chosen == at(200.0, 32)
+def test_observations_are_points_of_a_unit_of_work_and_know_their_configuration() -> None:
+    slow, fast = Observation(at(150.0, 32), 10.0, 20.0, 2100.0, 8.0), Observation(at(200.0, 32), 20.0, 24.0, 4400.0, 8.0)
+    panel = workbench.panels.frontier([slow, slow + slow, fast])
     assert panel.analysis is not None
-    assert len(panel.analysis.points) == 1
+    points = panel.analysis.points.sort("time_s")
+    assert points["time_s"].to_list() == pytest.approx([1.2, 2.0])
+    assert points["energy_j"].to_list() == pytest.approx([220.0, 210.0])
+    assert points["power_limit_w"].to_list() == [200.0, 150.0]
+    assert points["batch_size"].to_list() == [32, 32]
 
 
 def test_a_recurring_job_has_runs_and_the_limits_of_its_profile_as_predictions() -> None:

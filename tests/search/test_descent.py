@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from workbench.records import Setting
-from workbench.search.clocks.descent import Descent, time_bounds
-from workbench.search.clocks.effects import Block, ladders
+from workbench.records import Configuration, Observation, Setting
+from workbench.search.clocks.descent import Descent
+from workbench.search.clocks.effects import ladders
+from workbench.search.clocks.knowledge import time_bounds
 from workbench.search.objective import EnergyDelay, Objective
 from workbench.search.space import space_of
 
@@ -54,9 +55,10 @@ class Job:
             slip = math.exp(self.scatter / math.sqrt(count) * rng.standard_normal())
             time_s = count * unit_s * self.time[plan.row] * slip
             energy_j = time_s * unit_w * self.power[plan.row]
-            block = Block(
-                plan.row, float(count * self.counts), time_s, energy_j * math.exp(0.002 * rng.standard_normal()),
-                0.002 * energy_j, self.scatter * self.counts, 0.0, self.time_s + 0.5 * time_s,
+            block = Observation(
+                Configuration(RUNGS.settings[plan.row]), float(count * self.counts), time_s,
+                energy_j * math.exp(0.002 * rng.standard_normal()), 0.002 * energy_j, self.scatter * self.counts,
+                at_s=self.time_s + 0.5 * time_s,
             )
             self.time_s, self.energy_j = self.time_s + time_s, self.energy_j + energy_j
             self.work_s, self.work_j = self.work_s + count * unit_s, self.work_j + count * unit_s * unit_w
@@ -141,7 +143,7 @@ def test_a_setting_that_cannot_be_set_is_not_asked_for_again() -> None:
     job = Job(*tables(0.5))
     method = Descent(RUNGS, MOST)
     method.count(True)
-    method.tell(Block(0, 40.0, 10.0, 2800.0, 5.0, 0.02, 0.0, 5.0))
+    method.tell(Observation(Configuration(RUNGS.settings[0]), 40.0, 10.0, 2800.0, 5.0, 0.02, at_s=5.0))
     wanted = method.next(10.0).row
     assert wanted != 0
     method.bar(wanted, "the driver refuses")

@@ -12,7 +12,7 @@ import pytest
 
 from workbench.errors import MeasurementError, UsageError
 from workbench.records import Setting
-from workbench.search.clocks.base import Done, Trial
+from workbench.search.clocks.descent import Plan
 from workbench.search.clocks.power_profile import PowerProfile
 from workbench.search.earlier import EarlierCurve
 from workbench.search.objective import Energy, EnergyWithin, Time, ZeusCost
@@ -61,20 +61,25 @@ def drive(
     asked: list[float] = []
     for _ in range(most):
         step = profile.next()
-        if isinstance(step, Done):
+        if not isinstance(step, Plan):
             return asked
-        limit_w = step.setting.power_limit_w
-        assert limit_w is not None
+        limit_w = profile.limits_w[step.row]
         asked.append(limit_w)
         time_s, energy_j = of(limit_w) if of else truth(limit_w, job)
-        n = max(step.iterations, math.ceil(step.seconds / time_s))
-        profile.tell(limit_w, n, n * time_s, n * energy_j * gpus, 0.5, 0.005 * time_s)
+        n = max(step.count, math.ceil(step.seconds / time_s))
+        profile.tell(step.row, n, n * time_s, n * energy_j * gpus, 0.5, 0.005 * time_s)
     raise AssertionError("the profile does not end")
 
 
 def limits_of(profile: PowerProfile) -> list[float]:
     """Limits that were measured, highest first."""
     return profile.frame().filter("measured")["limit_w"].to_list()
+
+
+def joules(profile: PowerProfile) -> float:
+    """Energy of an iteration at the best limit."""
+    (row,) = profile.frame().filter(limit_w=profile.best_w).to_dicts()
+    return float(row["iteration_s"] * row["power_w"])
 
 
 def best(cost: object, job: np.ndarray = JOB) -> float:
@@ -86,9 +91,8 @@ def test_it_finds_the_optimum_of_any_eta(eta: float) -> None:
     objective = ZeusCost(eta, 250.0)
     profile = PowerProfile(LIMITS_W, objective)
     drive(profile)
-    found = profile.optimum()
     costs = {limit: objective.cost(*truth(limit)) for limit in LIMITS_W}
-    assert costs[int(found.limit_w)] <= 1.002 * min(costs.values())
+    assert costs[int(profile.best_w)] <= 1.002 * min(costs.values())
 
 
 def test_three_limits_at_least_and_not_all_of_many() -> None:
@@ -100,7 +104,7 @@ def test_three_limits_at_least_and_not_all_of_many() -> None:
 def test_a_lower_limit_cannot_win_when_time_is_all_that_counts() -> None:
     profile = PowerProfile(LIMITS_W, Time())
     assert drive(profile) == [250.0]
-    assert profile.optimum().limit_w == 250.0
+    assert profile.best_w == 250.0
 
 
 def test_lower_limits_are_left_out_where_they_cannot_win() -> None:
@@ -113,7 +117,7 @@ def test_lower_limits_are_left_out_where_they_cannot_win() -> None:
     )  # all time bound by the clock, much static power, hardly any voltage to lower
     profile = PowerProfile(LIMITS_W, ZeusCost(0.5, 250.0))
     drive(profile, job=flat_out)
-    assert profile.optimum().limit_w == best(ZeusCost(0.5, 250.0).cost, flat_out) == 250.0
+    assert profile.best_w == best(ZeusCost(0.5, 250.0).cost, flat_out) == 250.0
     assert len(limits_of(profile)) <= 4  # of 7
 
 
@@ -128,7 +132,7 @@ def test_energy_within_a_slowdown_is_bounded_by_the_fastest_limit() -> None:
     drive(profile)
     fastest_s = truth(250)[0]
     allowed = [limit for limit in LIMITS_W if truth(limit)[0] <= 1.05 * fastest_s]
-    chosen = profile.optimum().limit_w
+    chosen = profile.best_w
     assert chosen in allowed
     assert truth(chosen)[1] <= 1.02 * min(truth(limit)[1] for limit in allowed)
 
@@ -140,29 +144,21 @@ def test_several_gpus_have_one_limit_and_the_choice_of_one() -> None:
     )
     drive(one)
     drive(four, gpus=4)
-    assert one.optimum().limit_w == four.optimum().limit_w
-    assert four.optimum().iteration_j == pytest.approx(4 * one.optimum().iteration_j, rel=1e-3)
+    assert one.best_w == four.best_w
+    assert joules(four) == pytest.approx(4 * joules(one), rel=1e-3)
 
 
-def test_bad_input_is_reported_and_changes_nothing() -> None:
-    with pytest.raises(UsageError, match="no power limits"):
+def test_without_limits_there_is_no_profile() -> None:
+    with pytest.raises(UsageError, match="no setting to choose from"):
         PowerProfile([], Energy())
+
+
+def test_before_the_first_window_nothing_is_known() -> None:
     profile = PowerProfile(LIMITS_W, Energy())
-    for time_s, energy_j in (
-        (math.nan, 1.0),
-        (-1.0, 1.0),
-        (1.0, math.nan),
-        (1.0, -1.0),
-        (0.0, 1.0),
-        (1.0, 0.0),
-    ):
-        with pytest.raises(MeasurementError):
-            profile.tell(250.0, 10, time_s, energy_j)
-    with pytest.raises(UsageError, match="90 W"):
-        profile.tell(90.0, 10, 1.0, 100.0)
     assert not profile.measured
-    with pytest.raises(MeasurementError):
-        profile.optimum()
+    assert math.isnan(profile.iteration_s(0))
+    with pytest.raises(MeasurementError, match="run a profiling window first"):
+        profile.frame()
 
 
 def test_without_a_smooth_curve_more_limits_are_measured_and_used() -> None:
@@ -173,8 +169,8 @@ def test_without_a_smooth_curve_more_limits_are_measured_and_used() -> None:
     drive(rough, of=lambda limit_w: (0.1, 8.0 * beside[limit_w]))
     measured = limits_of(rough)
     assert len(measured) >= 6
-    assert rough.optimum().limit_w == min(measured, key=lambda limit_w: beside[limit_w])
-    assert rough.optimum().iteration_j == pytest.approx(8.0 * beside[rough.optimum().limit_w], rel=0.01)
+    assert rough.best_w == min(measured, key=lambda limit_w: beside[limit_w])
+    assert joules(rough) == pytest.approx(8.0 * beside[rough.best_w], rel=0.01)
 
 
 def earlier(rows: Iterable[tuple[float, float, float]]) -> EarlierCurve:
@@ -193,12 +189,12 @@ def test_an_earlier_optimum_is_tried_first_and_must_be_measured() -> None:
     )
     asked = drive(taught)
     assert asked[1] == cheapest
-    assert taught.optimum().limit_w == cheapest
+    assert taught.best_w == cheapest
     alone = PowerProfile(LIMITS_W, Energy())
     plain = drive(alone)
     assert len(asked) <= len(plain) + 1
     assert len(drive(wrong)) <= len(plain) + 1
-    assert costs[int(wrong.optimum().limit_w)] <= 1.002 * costs[int(cheapest)]
+    assert costs[int(wrong.best_w)] <= 1.002 * costs[int(cheapest)]
 
 
 @pytest.mark.parametrize(
@@ -217,11 +213,16 @@ def test_the_best_limit_of_an_earlier_run_is_that_of_the_objective_and_its_bound
 def test_a_limit_that_cannot_be_set_is_left_out() -> None:
     profile = PowerProfile(LIMITS_W, Energy())
     first = profile.next()
-    assert isinstance(first, Trial)
-    assert first.setting == Setting(power_limit_w=250.0)
-    profile.tell(250.0, 20, 2.0, 400.0, 0.1)
+    assert isinstance(first, Plan)
+    assert profile.limits_w[first.row] == 250.0
+    profile.tell(first.row, 20, 2.0, 400.0, 0.1)
     second = profile.next()
-    assert isinstance(second, Trial)
-    assert second.setting.power_limit_w is not None
-    profile.cannot(second.setting.power_limit_w, "no rights")
-    assert second.setting.power_limit_w not in drive(profile)
+    assert isinstance(second, Plan)
+    profile.cannot(second.row, "no rights")
+    assert profile.limits_w[second.row] not in drive(profile)
+
+
+def test_a_highest_limit_that_cannot_be_set_ends_the_profile_with_the_reason() -> None:
+    profile = PowerProfile(LIMITS_W, Energy())
+    profile.cannot(0, "no rights")
+    assert profile.next() == "the highest limit cannot be set: no rights"

@@ -37,7 +37,7 @@ def ask(machine: Machine, setting: Setting | None = None) -> str:
     with contextlib.nullcontext() if setting is None else workbench.gpu_settings(setting):
         for batch in TrainingJob("imagenet", 256, machine=machine, iterations=41, evaluate=False):
             if batch.iteration == 40:
-                said += advice.advice(sessions.current().meter)
+                said += advice.advise(sessions.current().meter)
     return "".join(said)
 
 
@@ -61,7 +61,7 @@ def test_without_known_clocks_or_a_lower_one_there_is_none() -> None:
 
 
 def test_an_idle_gpu_has_no_suggestion(card: Machine) -> None:
-    assert re.fullmatch("GPU 0: no suggestion: the GPU is idle; .*", "".join(advice.advice(sessions.current().meter)))
+    assert re.fullmatch("GPU 0: no suggestion: the GPU is idle; .*", "".join(advice.advise(sessions.current().meter)))
 
 
 def test_a_clock_is_suggested_for_a_running_job(card: Machine) -> None:

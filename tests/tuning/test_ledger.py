@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.records import Limits
+from workbench.records import Configuration, Limits, Observation
 from workbench.search.clocks.descent import Descent
-from workbench.search.clocks.effects import Block, ladders
+from workbench.search.clocks.effects import ladders
 from workbench.search.space import space_from
 from workbench.tuning import ledger as ledgers
 from workbench.tuning.ledger import Ledger
@@ -64,9 +64,9 @@ class Job:
         self.would_s, self.would_j = self.would_s + 0.5 * each.sum(), self.would_j + 100 * each.sum()
         self.ledger.cut(self.now_s, row, kind)
         count = float(len(each)) if self.method.counted else 0.0
-        self.method.tell(Block(
-            row, count, time_s, energy_j, 0.0005 * energy_j, float(each.std(ddof=1) / each.mean()), 0.0,
-            begin_s + 0.5 * time_s,
+        self.method.tell(Observation(
+            Configuration(self.method.rungs.settings[row]), count, time_s, energy_j, 0.0005 * energy_j,
+            float(each.std(ddof=1) / each.mean()), at_s=begin_s + 0.5 * time_s,
         ))
         self.ledger.count(None, math.inf)  # type: ignore[arg-type]
         self.ledger.believe()

@@ -34,10 +34,10 @@ from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 from workbench.tuning.driver import TunerThread
 from workbench.tuning.options import objective_text
-from workbench.tuning.phases import Interrupted
 from workbench.tuning.results import OBJECTIVES, Saved, TuningResult
 from workbench.tuning.state_machine import Tuner, latest, running
 from workbench.tuning.tuned_job import TunedJob, Workplace
+from workbench.tuning.tuner_phase import Interrupted
 
 Simulated = Callable[..., Machine]
 

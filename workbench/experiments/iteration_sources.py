@@ -11,8 +11,8 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -68,21 +68,6 @@ class Guess(NamedTuple):
     most_s: float
 
 
-def guessed(seconds: float, sd: float) -> Guess:
-    """A guess that may be wrong by three standard deviations."""
-    reach = math.exp(min(max(3.0 * sd, 0.06), 0.3))
-    return Guess(seconds, sd, seconds / reach, seconds * reach)
-
-
-class IterationSource(Protocol):
-    """Tells iterations."""
-
-    name: str
-
-    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
-        """All rows of whole iterations between two times, which should take `guess` each."""
-
-
 class MarkSource(marks.MarkRecorder):
     """Iterations from marks: those of `workbench.step()` once it is attached. Where this process marks none,
     those of the lowest rank that it has started.
@@ -122,10 +107,22 @@ class MarkSource(marks.MarkRecorder):
         low = bisect.bisect_left(steps, from_s)
         return np.array(steps[low : bisect.bisect_right(steps, to_s, low)])
 
-    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
-        moments = self.since(from_s, to_s)
-        phases = [phase for phase in self.phases[-32:] if phase.end_s > from_s]
-        return in_rows(moments, np.ones(max(len(moments) - 1, 0)), guess.seconds, phases)
+    def runs(self, from_s: float, to_s: float, usual_s: float) -> list[Count]:
+        """Rows of whole iterations between two times, without those that took far longer than usual (NaN:
+        than the median one) or that overlap a marked evaluation, checkpoint or pause.
+        """
+        ends = self.since(from_s, to_s)
+        if len(ends) < 2:
+            return []
+        lengths = np.diff(ends)
+        long_s = LONG_RATIO * (usual_s if math.isfinite(usual_s) else float(np.median(lengths)))
+        found = []
+        for first, last in stretches((lengths < long_s) & ~in_phases(self, ends)):
+            each, number = lengths[first:last], last - first
+            mean_s = float(each.mean())
+            sd_s = (float(each.std(ddof=1)) if number > 2 else 0.03 * mean_s) / math.sqrt(number)
+            found.append(Count(number, float(ends[first]), float(ends[last]), max(sd_s, LEAST_SD * mean_s)))
+        return found
 
     def end(self) -> None:
         marks.detach(self)
@@ -174,13 +171,6 @@ class Counter:
         """When it grew, between two times."""
         low = bisect.bisect_left(self._times, from_s)
         return np.array(self._times[low : bisect.bisect_right(self._times, to_s, low)])
-
-    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
-        times, values = self.observed
-        low, high = np.searchsorted(times, from_s), np.searchsorted(times, to_s, side="right")
-        found = in_rows(times[low:high], np.diff(values[low:high]), guess.seconds, [])
-        looking_s = self._check_s / math.sqrt(6.0)  # either end may be off by half a look
-        return [replace(each, sd_s=math.hypot(each.sd_s, looking_s / each.iterations)) for each in found]
 
 
 Marked = MarkSource | Counter
@@ -240,63 +230,37 @@ class Trace:
         if found is not None:
             self._variations.append(found)
 
-    def runs(self, from_s: float, to_s: float, guess: Guess) -> list[Count]:
+    def run(self, from_s: float, to_s: float, guess: Guess) -> Count | None:
+        """The whole iterations between two times; None where the trace does not show them."""
         time_s, power_w = harmonic_fit.readings(self._recorder.rows(self._uuid, from_s, to_s))
         if len(time_s) < harmonic_fit.LEAST_READINGS or time_s[-1] < from_s + 0.6 * (to_s - from_s):
-            return []
+            return None
         found = harmonic_fit.timed(
             time_s, power_w, guess.seconds, low=guess.least_s / guess.seconds,
             high=guess.most_s / guess.seconds, sd=max(guess.sd, 0.02), variation=self.variation,
         )
         whole = 0 if found is None else int((to_s - from_s) / found.seconds)
         if found is None or whole < 1:
-            return []
+            return None
         if self._amplitudes is None:
             self._amplitudes = found.amplitudes
         shown = min(len(self._amplitudes), len(found.amplitudes))
         first, now = self._amplitudes[:shown], found.amplitudes[:shown]
         if first @ now < ALIKE_COSINE * np.linalg.norm(first) * np.linalg.norm(now):
-            return []  # another period, of which this is a multiple
-        return [Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, TRACE_COMMON_SD)]
+            return None  # another period, of which this is a multiple
+        return Count(whole, to_s - whole * found.seconds, to_s, found.sd_s, TRACE_COMMON_SD)
 
 
-def busy_and_clock(rows: Array) -> tuple[float, float]:
-    """Mean utilisation, and the mean SM clock while busy; NaN for what the rows do not report."""
-    used = rows["utilisation"]
-    known = np.isfinite(used)
-    clocks = rows["sm_clock_mhz"][~(used <= 0)]
-    clocks = clocks[np.isfinite(clocks)]
-    return (float(used[known].mean()) if known.any() else math.nan), (
-        float(clocks.mean()) if len(clocks) else math.nan
-    )
+def stretches(fine: Array) -> list[list[int]]:
+    """Where each row of true values begins, and where it has ended."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], fine.astype(int), [0]])))
+    return edges.reshape(-1, 2).tolist()
 
 
-def in_rows(moments: Array, counts: Array, guess_s: float, phases: list[Any]) -> list[Count]:
-    """Rows of iterations between moments, without what took far longer than usual or was something else.
-
-    Args:
-        moments: When iterations ended.
-        counts: How many ended between a moment and the next.
-        guess_s: How long one should take; the median where that is not known.
-        phases: Marked phases that are no iterations.
-    """
-    if len(moments) < 2:
-        return []
-    lengths = np.diff(moments) / np.maximum(counts, 1.0)
-    usual_s = guess_s if math.isfinite(guess_s) else float(np.median(lengths))
-    fine = lengths < LONG_RATIO * usual_s
+def in_phases(source: Marked, ends: Array) -> Array:
+    """Whether each interval between ends overlaps an evaluation, a checkpoint or a pause."""
+    phases = [] if isinstance(source, Counter) else source.phases[-32:]
+    inside = np.zeros(max(len(ends) - 1, 0), bool)
     for phase in phases:
-        fine &= ~((moments[:-1] < phase.end_s) & (moments[1:] > phase.start_s))
-    found: list[Count] = []
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], fine, [False]]).astype(np.int8)))
-    for first, last in edges.reshape(-1, 2):
-        whole = round(float(counts[first:last].sum()))
-        if whole < 1:
-            continue
-        each = lengths[first:last]
-        time_s = float(moments[last] - moments[first])
-        n = last - first
-        spread = float(np.std(each, ddof=1)) / math.sqrt(n) if n > 2 else 0.03 * time_s / whole / math.sqrt(n)
-        sd_s = max(spread, LEAST_SD * time_s / whole)
-        found.append(Count(whole, float(moments[first]), float(moments[last]), sd_s))
-    return found
+        inside |= (ends[:-1] < phase.end_s) & (ends[1:] > phase.start_s)
+    return inside

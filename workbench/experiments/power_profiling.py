@@ -1,24 +1,28 @@
 """Power limits profiled inside a running job, whole iterations at a time (Zeus, NSDI'23, section 4.2).
 
-Each slice is a `Probe`, advanced where an iteration ends. An epoch's end cuts it short; where epochs are too
-short for any, or iterations are not marked, the probes are of whole epochs. The best limit stays active
-when the profile is done.
+A slice is looked at where an iteration ends. An epoch's end cuts it short; where epochs are too short for
+any, or iterations are not marked, slices are whole epochs. The best limit stays active when the profile is
+done.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from ..device.lease import Lease
 from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, WorkbenchError
 from ..measurement.meter import Meter
 from ..records import Setting, Window
-from ..search.clocks.base import Done, Trial
+from ..search.clocks.descent import Plan
 from ..search.clocks.power_profile import PowerProfile
-from .iteration_sources import MarkSource, guessed
-from .probe import LEAST_ITERATIONS, Probe
+from .iteration_sources import MarkSource
+from .stretch_energy import READ_S, WAIT_S, energy
 
 SETTLE_S = 0.5  # a new limit is active after some 0.1 s, and the clock then settles
+LATE = 1.3  # times the wanted time, after which fewer iterations will do; after twice that the slice is lost
+PATIENCE = 6.0  # iterations more before a slice is lost
+LEAST_ITERATIONS = 4  # of a slice
 LONG_S = 10.0  # so long an iteration or epoch is not thrown away for the settling
 
 
@@ -46,7 +50,7 @@ class PowerLimitSetter:
 
 
 class OnlinePowerProfiler:
-    """One profile of power limits in a running job: a `Probe` for each slice that the profile asks for.
+    """One profile of power limits in a running job: the slices that the profile asks for.
 
     Args:
         meter: Measures the slices.
@@ -69,8 +73,8 @@ class OnlinePowerProfiler:
         self.time_s = self.energy_j = 0.0
         self._whole: Window | None = None
         self._source = MarkSource(meter.clock)  # of what is measured: iterations, or epochs
-        self._probe: Probe | None = None
-        self._limit_w = 0.0  # of the probe
+        self._plan: Plan | None = None  # of the slice
+        self._from_s = self._iteration_s = math.nan  # when it begins; the expected length of its iterations
         self._lost = False  # the last slice
 
     @property
@@ -107,75 +111,80 @@ class OnlinePowerProfiler:
     def _boundary(self) -> None:
         """Go on where an iteration, or a whole epoch, has ended."""
         self._source.step()
-        now_s, probe = self._source.steps[-1], self._probe
+        now_s, plan = self._source.steps[-1], self._plan
         if self._whole is None:
             self._whole = self._meter.open("power profile", sync=False)
-        if probe is not None:
-            if self.by_epoch:
-                probe.cut(now_s, 1)
-            elif now_s >= probe.from_s + probe.seconds:
-                probe.advance(now_s)
-            if not probe.over:
+        if plan is not None:
+            why = self._measure(plan, now_s)
+            if why is None:
                 return
-            if self._take():
-                self.profile.cannot(self._limit_w, probe.failed or "its energy could not be measured")
+            if self._over(why):
+                self.profile.cannot(plan.row, why)
         if self.by_epoch or self.steps > LEAST_ITERATIONS:
             self._begin(now_s)
 
     def _begin(self, now_s: float) -> None:
         """Put the GPUs to the next limit and probe it, if there is one."""
-        step = self.profile.next()
-        while isinstance(step, Trial):
-            limit_w = step.setting.power_limit_w
-            assert limit_w is not None
+        plan = self.profile.next()
+        while isinstance(plan, Plan):
+            limit_w = self.profile.limits_w[plan.row]
             changed = self._limiter.limit_w != limit_w
             try:
                 if not self._limiter.set(limit_w):
                     self._finish(f"no limit can be set: {self._limiter.refused}")
                     return
             except DeviceError as error:  # this limit only
-                self.profile.cannot(limit_w, str(error))
-                before, step = step, self.profile.next()
-                if step == before:  # the highest, which all others are compared with
-                    step = Done(str(error))
+                self.profile.cannot(plan.row, str(error))
+                plan = self.profile.next()
                 continue
-            self._limit_w = limit_w
-            guess = guessed(self.profile.iteration_s(limit_w), 0.1)
-            settles = changed and not guess.seconds > LONG_S
-            self._probe = Probe(
-                "probe", self._meter, self._source, step.setting, now_s + settles * SETTLE_S, step.iterations,
-                step.seconds, guess,
-            )
+            self._plan, self._iteration_s = plan, self.profile.iteration_s(plan.row)
+            self._from_s = now_s + SETTLE_S * (changed and not self._iteration_s > LONG_S)
             return
-        self._finish(step.reason)
+        self._finish(plan)
+
+    def _measure(self, plan: Plan, now_s: float, *, cut: bool = False) -> str | None:
+        """Report the slice to the profile if it is long enough, or ends here. Returns why it has no result,
+        nothing if it has one, and None while it goes on.
+        """
+        passed_s, soon = now_s - self._from_s, cut or self.by_epoch
+        if not soon and passed_s < plan.seconds:
+            return None
+        runs = self._source.runs(self._from_s, now_s if soon else now_s - READ_S, self._iteration_s)
+        run = max(runs, key=lambda each: each.iterations, default=None)
+        late_s = LATE * max(plan.seconds, plan.count * self._iteration_s)
+        done = 0 if run is None else run.iterations
+        least = plan.count / 3 if passed_s > late_s else plan.count
+        if soon:
+            least = LEAST_ITERATIONS if cut else 1
+        if run is not None and done >= least and (soon or passed_s > late_s or run.time_s >= plan.seconds):
+            found = energy(self._meter, run.start_s, run.end_s)
+            if found is not None and found.uncertainty_j <= 0.2 * found.energy_j:
+                self.profile.tell(plan.row, done, run.time_s, found.energy_j, found.uncertainty_j,
+                                  run.sd_s * math.sqrt(done))
+                return ""
+            lost = soon or passed_s > 2 * late_s + WAIT_S
+            return "its energy could not be measured" if lost else None
+        lost = not self.by_epoch and passed_s > 2 * late_s + PATIENCE * self._iteration_s + WAIT_S
+        return f"{done} iterations ended in {passed_s:.0f} s" if cut or lost else None
 
     def _cut(self) -> bool:
-        """`_take` what there is now: no iteration follows in a row."""
-        if self._probe is not None:
-            self._probe.cut(self._meter.clock())
-        return self._take()
+        """`_over` where no iteration follows in a row."""
+        return self._over("no slice" if self._plan is None else self._measure(
+            self._plan, self._meter.clock(), cut=True))
 
-    def _take(self) -> bool:
-        """Report to the profile what the probe has measured; whether nothing came of two in a row."""
-        probe, self._probe, lost_before, self._lost = self._probe, None, self._lost, True
-        reading = probe.reading if probe is not None else None
-        if reading is None or reading.energy_uncertainty_j > 0.2 * reading.energy_j:
-            return lost_before
-        self.profile.tell(
-            self._limit_w, reading.iterations, reading.time_s, reading.energy_j, reading.energy_uncertainty_j,
-            reading.iteration_sd_s,
-        )
-        self._lost = False
-        return False
+    def _over(self, why: str | None) -> bool:
+        """The slice is over; returns whether nothing came of two in a row."""
+        lost_before, self._lost, self._plan = self._lost, bool(why), None
+        return self._lost and lost_before
 
     def _finish(self, reason: str) -> None:
-        self.reason, self._probe = reason, None
+        self.reason, self._plan = reason, None
         if self.profile.measured:
-            best = self.profile.optimum()
+            best_w = self.profile.best_w
             try:
-                self._limiter.set(best.limit_w)
+                self._limiter.set(best_w)
             except WorkbenchError as error:
-                self.reason += f"; and {best.limit_w:g} W could not be set: {error}"
+                self.reason += f"; and {best_w:g} W could not be set: {error}"
         if self._whole is not None:
             measurement = self._meter.measure(self._meter.close(self._whole), settle=False)
             self.time_s, self.energy_j, self._whole = measurement.time_s, measurement.energy_j or 0.0, None

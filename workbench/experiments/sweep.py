@@ -505,7 +505,7 @@ def _run(configuration: Configuration, work: Work, number: int, label: str) -> R
         raise NoDriver(f"the process of this trial sees no GPU: {mine.why_no_gpu()}")
     store = Store()
     meter = mine.meter
-    row, _ = trial.run(
+    row = trial.run(
         configuration, work, devices[0], meter, trial=number, label=label,
         keep=lambda measurement, window: session.keep(measurement, window, meter, store, kind="sweep"),
     )

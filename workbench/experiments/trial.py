@@ -24,7 +24,7 @@ from ..device.protocol import Device
 from ..errors import DeviceError, DeviceHeld, NotPermitted, NotSupported, OutOfRange
 from ..measurement.meter import Meter
 from ..measurement.repeats import with_iterations
-from ..records import Configuration, Measurement, Observation, Setting, Window, WorkDone
+from ..records import Configuration, Measurement, Setting, Window, WorkDone
 
 Work = Callable[[int | None], float | None]
 """A fixed piece of training at a batch size (None: its own); returns the samples it went through, or None."""
@@ -61,8 +61,8 @@ REFUSED: tuple[tuple[type[DeviceError], str], ...] = (
 def run(
     configuration: Configuration, work: Work, device: Device, meter: Meter, *,
     trial: int = 0, label: str = "trial", keep: Keep | None = None,
-) -> tuple[dict[str, Any], Observation | None]:
-    """Measure a piece of work under a configuration; returns the row, and the observation where there is one.
+) -> dict[str, Any]:
+    """Measure a piece of work under a configuration; returns the row.
 
     Refused settings, work that fails and lost GPUs are outcomes, not errors; the GPU is restored in every
     case. An interrupt passes through after that.
@@ -105,10 +105,9 @@ def run(
         row["ended_unix_s"] = time.time()
         if left:
             row["reason"] = "; ".join(each for each in (row["reason"], *left) if each)
-    if measurement is None or row["outcome"] != "ok":
-        return row, None
-    row |= costs(measurement, samples)
-    return row, Observation(configuration, measurement) if row["outcome"] == "ok" else None
+    if measurement is not None and row["outcome"] == "ok":
+        row |= costs(measurement, samples)
+    return row
 
 
 def blank(configuration: Configuration, trial: int) -> dict[str, Any]:

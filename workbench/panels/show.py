@@ -31,9 +31,7 @@ from ..records import Configuration, Measurement, Periods, Setting
 from ..search import frontier as pareto
 from ..sharing.result import SharingResult
 from ..trace import read_parquet
-from ..tuning.api import Tuning
-from ..tuning.results import TuningResult, TuningView
-from ..tuning.state_machine import Tuner
+from ..tuning import Tuner, Tuning, TuningResult, TuningView
 from ._views.frontier.sources import source
 
 TAKES = """show() takes:

@@ -200,26 +200,6 @@ def check_slowdown(value: float | None) -> float | None:
                      f"limit{hint}")
 
 
-def check_iterations(kind: str, iterations: int, time_s: float, energy_j: float, error_j: float) -> None:
-    """Check that whole iterations can have taken this time (s) and energy (J, with its 95 % error).
-
-    Args:
-        kind: Type of the measurement, for the message.
-        iterations: Number of whole iterations.
-        time_s: Their total time.
-        energy_j: Their total energy.
-        error_j: Half width of its 95 % interval.
-    """
-    check_measured(time_s, energy_j)
-    if iterations < 1 or not time_s > 0 or not energy_j > 0:
-        raise MeasurementError(
-            f"a {kind} of {iterations} iterations, {time_s:g} s and {energy_j:g} J shows nothing; measure "
-            "one whole iteration or more"
-        )
-    if not error_j >= 0 or not math.isfinite(error_j):
-        raise MeasurementError(f"an energy is uncertain by 0 J or more, not by {error_j:g} J")
-
-
 def check_measured(time_s: float, energy_j: float) -> None:
     """Check that a time (s) and an energy (J) can have been measured."""
     for name, value, unit in (("time", time_s, "s"), ("energy", energy_j, "J")):

@@ -11,8 +11,8 @@ from ..device.protocol import Device
 from ..errors import WorkbenchError
 from ..measurement.meter import Meter
 from ..records import CLOCKS_SET
-from ..search.clocks.descent import time_bounds
 from ..search.clocks.effects import Array, ladders
+from ..search.clocks.knowledge import time_bounds
 from ..search.space import SettingSpace, space_from
 from .change_detection import busy_gpus
 
@@ -50,7 +50,7 @@ def lowest_clock(
     return min(found, default=None)
 
 
-def advice(meter: Meter, max_slowdown: float = MAX_SLOWDOWN) -> Iterator[str]:
+def advise(meter: Meter, max_slowdown: float = MAX_SLOWDOWN) -> Iterator[str]:
     """One sentence per GPU: which SM clock to lock for the job that runs now.
 
     Args:

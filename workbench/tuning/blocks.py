@@ -8,10 +8,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..experiments.iteration_sources import Counter, Guess, Marked, MarkSource, Trace
-from ..experiments.probe import READ_S, WAIT_S, energy
-from ..search.clocks.descent import SURE_SD, Plan
-from ..search.clocks.effects import Block
+from ..experiments.iteration_sources import (
+    Counter,
+    Guess,
+    Marked,
+    MarkSource,
+    Trace,
+    in_phases,
+    stretches,
+)
+from ..experiments.stretch_energy import READ_S, WAIT_S, energy
+from ..records import Configuration, Observation
+from ..search.clocks.descent import Plan
+from ..search.clocks.knowledge import SURE_SD
 from .gpus import TunedGpus
 
 Array = np.ndarray
@@ -90,7 +99,7 @@ class BlockMeter:
         self._ends: Array | None = None  # of its iterations
         self._lengths: tuple[float, float, float] = 0.0, 0.0, 0.0  # count, scatter, error of the mean
         self._span: tuple[float, float] | None = None
-        self.block: Block | None = None
+        self.block: Observation | None = None
 
     @property
     def over(self) -> bool:
@@ -138,12 +147,11 @@ class BlockMeter:
         assert self._guess is not None
         if now_s - self.begin_s < max(self.plan.seconds, (self.plan.count + 2) * self._guess.seconds):
             return
-        runs = source.runs(self.begin_s, now_s, self._guess)
-        if not runs:
+        run = source.run(self.begin_s, now_s, self._guess)
+        if run is None:
             self.unseen = f"no iteration is seen in {now_s - self.begin_s:.0f} s"
             self._span = self.begin_s, now_s
             return
-        run = max(runs, key=lambda each: each.iterations)
         error = math.hypot(run.sd_s / run.iteration_s, run.common_sd)
         self._span = self.begin_s, now_s
         self._lengths = (now_s - self.begin_s) / run.iteration_s, 0.0, error
@@ -160,12 +168,11 @@ class BlockMeter:
                     return
             ends, counts = steps(self._source, begin_s, end_s, self.unit)
             lengths = np.diff(ends) / np.maximum(counts, 1e-9)
-            usual = self._usual.mask(lengths) & ~_in_phases(self._source, ends)
+            usual = self._usual.mask(lengths) & ~in_phases(self._source, ends)
             if not usual.any():
                 self.failed = "only unusual iterations"
                 return
-            edges = np.flatnonzero(np.diff(np.concatenate([[0], usual.astype(int), [0]])))
-            spans = [(float(ends[a]), float(ends[b])) for a, b in edges.reshape(-1, 2)]
+            spans = [(float(ends[first]), float(ends[last])) for first, last in stretches(usual)]
             count, time_s = float(counts[usual].sum()), float((lengths * counts)[usual].sum())
             mean_s = time_s / count
             scatter = float(np.std(lengths[usual])) / mean_s if usual.sum() > 2 else 0.0
@@ -184,9 +191,9 @@ class BlockMeter:
         error_j = scale * math.hypot(*(each.uncertainty_j / 1.96 for each, _ in known))
         if not count:
             error_j = math.hypot(error_j, energy_j * power_error(self._gpus, begin_s, end_s))
-        self.block = Block(
-            self.plan.row, count, time_s, energy_j, error_j, scatter, error,
-            0.5 * (begin_s + end_s) - self._origin_s, clock_mhz,
+        self.block = Observation(
+            Configuration(self._gpus.space.settings[self.plan.row]), count, time_s, energy_j, error_j,
+            scatter, error, 0.5 * (begin_s + end_s) - self._origin_s, clock_mhz,
             self._source.name if self._source is not None else "",
         )
 
@@ -225,7 +232,7 @@ def work_unit(source: MarkSource, from_s: float, to_s: float) -> WorkUnit:
     """
     ends = source.since(from_s, to_s)
     names = [name for name in KINDS if name in source.work] or [*source.work][: 2 - len(source.work)]
-    usual = ~_in_phases(source, ends)
+    usual = ~in_phases(source, ends)
     for name in names:
         amounts = _work_between(source, name, ends)[usual] if len(ends) > 1 else np.empty(0)
         if len(amounts) and (amounts > 0).all():
@@ -262,12 +269,3 @@ def power_error(gpus: TunedGpus, from_s: float, to_s: float) -> float:
         means += np.where(number > 0, sums / np.maximum(number, 1), np.nan)
     means = means[np.isfinite(means)]
     return float(means.std(ddof=1) / means.mean() / math.sqrt(len(means))) if len(means) > 2 else 1.0
-
-
-def _in_phases(source: Marked, ends: Array) -> Array:
-    """Whether each interval overlaps an evaluation, a checkpoint or a pause."""
-    phases = [] if isinstance(source, Counter) else source.phases[-32:]
-    inside = np.zeros(max(len(ends) - 1, 0), bool)
-    for phase in phases:
-        inside |= (ends[:-1] < phase.end_s) & (ends[1:] > phase.start_s)
-    return inside

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..device.protocol import Device
-from ..experiments.iteration_sources import Counter, IterationSource, MarkSource, Trace
+from ..experiments.iteration_sources import Counter, Marked, MarkSource, Trace
 from ..measurement.follow import Following
 from ..measurement.recorder import Recorder
 from ..periods.fold import SLOWEST
@@ -38,7 +38,7 @@ class DetectedIterations:
         text: For the person.
     """
 
-    source: IterationSource
+    source: Marked | Trace
     iteration_s: float
     variation: float
     from_s: float
@@ -82,7 +82,7 @@ class IterationDetector:
         return self._followed(now_s) if trace and not self.hopeless else None
 
     def _from_counter(
-        self, times: np.ndarray, values: np.ndarray, source: IterationSource, now_s: float
+        self, times: np.ndarray, values: np.ndarray, source: Marked, now_s: float
     ) -> DetectedIterations | None:
         keep = times >= self.from_s
         times, values = times[keep], values[keep]

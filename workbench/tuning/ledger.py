@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..experiments.probe import READ_S, energy
+from ..experiments.stretch_energy import READ_S, energy
 from ..measurement.meter import Meter
 from ..search.clocks.descent import Descent
 from .results import Saved
@@ -44,7 +44,7 @@ class Account:
     def saved(self) -> tuple[float, ...] | None:
         """Seconds and joules that it took, the same at the default setting, and the variances of these."""
         method, rows = self.method, np.flatnonzero(self.time_s > 0)
-        if not len(rows) or not any(each.row == method.rungs.reference for each in method.blocks):
+        if not len(rows) or not method.measured:
             return None
         time, power = method.effects()
         mean, most = method.bounded(time)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, UsageError
 from ..experiments.iteration_sources import Marked, MarkedIterations
-from ..experiments.probe import READ_S
+from ..experiments.stretch_energy import READ_S
 from ..measurement.meter import Meter
 from ..records import Setting
 from ..search.clocks.descent import BLOCK_COUNT, BLOCK_S, HOLD_SHARE, Plan
@@ -31,6 +31,7 @@ from .models import Forecast
 from .options import TuningRequest
 from .record import TuningRecord
 from .tuned_job import TRIES, TunedJob, Workplace
+from .tuner_phase import TunerPhase
 
 if TYPE_CHECKING:
     from ..search.surrogates.predictor import Prediction
@@ -40,43 +41,6 @@ CHECK_S = 5.0  # between two looks at limits that another program may have set
 LONGEST_BLOCK_S = 600.0  # at most: samples of a block are kept until it ends
 UNSURE_S = 15.0  # of a block without iterations, after an odd one: a checkpoint takes seconds
 STATES = {"default": "baseline", "trial": "search", "held": "hold", "clocks": "hold"}
-
-
-class TunerPhase:
-    """A state of the tuner.
-
-    Attributes:
-        state: Its name, as `TuningView.state`.
-        stops_idle: Whether nothing can be done in it while the GPUs are idle.
-        work: The GPUs that are tuned; None before any has worked.
-        job: The work that is tuned; None before its clocks are known.
-    """
-
-    state = ""
-    stops_idle = True
-    work: Workplace | None = None
-    job: TunedJob | None = None
-
-    def step(self, now_s: float) -> TunerPhase:
-        """Do the next short thing; returns the state that is true now."""
-        return self
-
-    def resume(self, now_s: float, *, crowded: bool) -> TunerPhase:
-        """Go on after an interruption, in which others may have used the GPUs."""
-        return self
-
-    def leave(self) -> TunerPhase:
-        """Give up the current step; returns the state to go on from."""
-        return self
-
-    def cut(self, to_s: float) -> None:
-        """Put everything until a time on the account, and nothing after it."""
-
-    def conclude(self, now_s: float) -> None:
-        """Put everything that was measured until now on the account."""
-
-    def close(self) -> None:
-        """Release its sources."""
 
 
 class Waiting(TunerPhase):
@@ -244,7 +208,7 @@ class Measuring(TunerPhase):
             except DeviceError as error:
                 job.failures += 1
                 reference = job.method.rungs.reference
-                if job.failures >= 2 * TRIES and all(each.row == reference for each in job.method.blocks):
+                if job.failures >= 2 * TRIES and {*job.method.visited()} <= {reference}:
                     raise NotPermitted(f"no setting takes effect: {error}") from error
                 job.method.bar(plan.row, str(error))
                 log.note(f"{gpus.name(setting)} cannot be set: {error}")
@@ -312,7 +276,8 @@ class Measuring(TunerPhase):
             changed = job.tell(meter.block, meter.unseen)
             job.probed(meter, now_s)
             if changed:
-                return self._another(now_s)
+                log.retuned += 1
+                return self._again(now_s, "the work has changed")
             if not job.method.doubtful:
                 log.ledger.believe()
         if request.once and meter.plan.kind in ("trial", "default"):
@@ -326,10 +291,6 @@ class Measuring(TunerPhase):
     def _end_block(self, now_s: float) -> None:
         self._cut(now_s)
         self._meter = None
-
-    def _another(self, now_s: float) -> TunerPhase:
-        self.job.log.retuned += 1
-        return self._again(now_s, "the work has changed")
 
     def _again(self, now_s: float, why: str) -> TunerPhase:
         """Begin again with other work, or with iterations that are known only now."""
@@ -370,72 +331,3 @@ class Measuring(TunerPhase):
         if self._finder is not None:
             self._finder.end()
             self._finder = None
-
-
-# at any time
-
-
-class Interrupted(TunerPhase):
-    """Others use the GPUs, or these are idle: the current step waits, and nothing is counted.
-
-    Attributes:
-        text: Why, one sentence.
-        crowded: Whether others have used the GPUs, which are at the default setting then.
-    """
-
-    work: Workplace
-
-    def __init__(self, phase: TunerPhase, work: Workplace) -> None:
-        self.work, self.text, self.crowded = work, "", False
-        self.go_on_with(phase)
-        work.log.ledger.pause()
-
-    def go_on_with(self, phase: TunerPhase) -> None:
-        """Set the next state."""
-        self.phase = phase
-        self.state, self.job = phase.state, phase.job
-
-    def step(self, now_s: float) -> TunerPhase:
-        work, before = self.work, self.text
-        if work.company.observe(now_s):
-            self.text = f"{work.company.text}: tuning waits until they are gone"
-            if not self.crowded:
-                self.crowded = True
-                work.log.note(work.company.text)
-                work.gpus.put(Setting())
-            return self
-        if self.phase.stops_idle and work.idle_s(now_s) > 0.0:
-            self.text = "the GPU is idle: tuning waits until it works again"
-            if self.text != before:
-                work.log.note("the GPU is idle")
-            return self
-        work.log.note("the GPU is this job's alone again" if self.crowded else "the GPU works again")
-        return self.phase.resume(now_s, crowded=self.crowded)
-
-    def leave(self) -> TunerPhase:
-        return self.phase
-
-    def conclude(self, now_s: float) -> None:
-        self.phase.conclude(now_s)
-
-    def close(self) -> None:
-        self.phase.close()
-
-
-class Finished(TunerPhase):
-    """The tuner has ended: "done" where it was reported to, "refused" where it could not go on.
-
-    Attributes:
-        was: The state that it was in then; "refused" where it was refused.
-        reason: Why it was refused.
-    """
-
-    def __init__(self, last: TunerPhase, reason: str = "") -> None:
-        self.state, self.reason = "refused" if reason else "done", reason
-        self.was = "refused" if reason else last.state
-        self.work, self.job = last.work, last.job
-
-    @property
-    def text(self) -> str:
-        """One sentence: how it ended."""
-        return f"not tuned: {self.reason}" if self.reason else "tuning has ended"

@@ -28,10 +28,11 @@ from .options import (
     objective_name,
     objective_text,
 )
-from .phases import Finished, Interrupted, TunerPhase, Waiting
+from .phases import Waiting
 from .record import TuningRecord
 from .results import TuningResult, TuningView
 from .tuned_job import TunedJob
+from .tuner_phase import Finished, Interrupted, TunerPhase
 
 PACE_S = 0.1  # between two calls of `advance`
 LONGEST_PAUSE_S = 10.0  # without work: a checkpoint takes less, and belongs to the job

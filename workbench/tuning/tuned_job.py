@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,19 +13,19 @@ import polars as pl
 from ..errors import UsageError
 from ..experiments.evidence import known_runs
 from ..experiments.iteration_sources import Guess, Marked, MarkedIterations, MarkSource, Trace
-from ..experiments.probe import energy
-from ..records import Setting
-from ..search.clocks.descent import SURE_SD, Descent, Plan, time_bounds
-from ..search.clocks.effects import Block, ladders
-from ..search.earlier import Cost, EarlierCurve, best_row, first_known
+from ..experiments.stretch_energy import energy
+from ..records import Configuration, Observation, Setting
+from ..search.clocks.descent import Descent, Plan
+from ..search.clocks.effects import ladders
+from ..search.clocks.gpoeo import Gpoeo
+from ..search.clocks.knowledge import SURE_SD, time_bounds
+from ..search.earlier import Cost, best_row, first_known
 from ..search.objective import Objective, resolve_objective
-from ..search.space import SettingSpace
 from .balance import Balance
 from .blocks import ITERATIONS, BlockMeter, Usual, clock_under_load, power_error, work_unit
 from .change_detection import ForeignProcessMonitor, IdleMonitor
 from .detect_iterations import DetectedIterations
 from .gpus import TunedGpus
-from .methods import make_method
 from .options import TuningRequest
 from .record import TuningRecord
 from .results import PROBES
@@ -101,7 +101,7 @@ class TunedJob:
         self._period = 0, 0.0, 0.0  # of a trace, as measured last: row, s, when
         self.begun_s = work.log.begun_s
         self.default_s = from_s, to_s  # at the default setting, before iterations were known
-        self._default: Block | None = None
+        self._default: Observation | None = None
         request, space, recorder = work.request, work.gpus.space, work.gpus.recorder
         rows = [recorder.rows(device.uuid, from_s, to_s) for device in work.gpus.devices]
         bounds, tops, meets, busy, clock = [], [], [], [], []
@@ -121,11 +121,12 @@ class TunedJob:
         top_w = space.max_power_limit_w or math.inf
         rungs = ladders(space, max(tops), min(max(meets), top_w))
         most = np.max([time_bounds(rungs, *each) for each in bounds], axis=0)
-        self.method: Descent = make_method(
-            request.search, rungs, most, work.objective, request.max_slowdown, space=space,
-            prior=prior, busy=max(busy), clock_mhz=clock[int(np.argmax(busy))], earlier_s=work.earlier_s,
-            recheck=request.recheck,
+        method = partial(Gpoeo, space=space, prior=prior) if request.search == "gpoeo" else Descent
+        self.method: Descent = method(
+            rungs, most, work.objective, request.max_slowdown, busy=max(busy),
+            clock_mhz=clock[int(np.argmax(busy))], earlier_s=work.earlier_s,
         )
+        self.method.recheck = request.recheck
         self.method.now_s = to_s - self.begun_s
 
     # rows and settings
@@ -145,7 +146,7 @@ class TunedJob:
 
     def costs(self, method: Descent) -> tuple[Cost, dict[Setting, Cost]] | None:
         """Time (s) and energy (J) of an iteration at the default setting, and at each that was measured."""
-        rows = {each.row for each in method.blocks if each.count}
+        rows = {*method.visited(counted=True)}
         if not method.counted or not rows:
             return None
         unit_s, unit_j = method.default
@@ -192,9 +193,10 @@ class TunedJob:
             error_j = math.hypot(
                 used.uncertainty_j / 1.96, used.energy_j * power_error(self.gpus, from_s, to_s)
             )
-            self._default = Block(
-                self.method.rungs.reference, 0.0, to_s - from_s, used.energy_j, error_j, 0.0, 0.0,
-                0.5 * (from_s + to_s) - self.begun_s,
+            here = self.method.rungs.settings[self.method.rungs.reference]
+            self._default = Observation(
+                Configuration(here), 0.0, to_s - from_s, used.energy_j, error_j,
+                at_s=0.5 * (from_s + to_s) - self.begun_s,
             )
 
     def ends_s(self, from_s: float, to_s: float) -> np.ndarray:
@@ -222,32 +224,31 @@ class TunedJob:
             unit=self.unit,
         )
 
-    def tell(self, block: Block, unseen: str = "") -> bool:
+    def tell(self, block: Observation, unseen: str = "") -> bool:
         """A block was measured; returns whether the work has changed.
 
         Args:
             block: The measurement.
             unseen: Why it has no iterations, where some were expected.
         """
-        here = self.method.rungs.reference
+        method = self.method
+        row = method.row(block)
         if unseen:
-            changed = self.method.tell(block)
-            if not self.method.doubtful:  # the power is as usual, so the period was not one
+            changed = method.tell(block)
+            if not method.doubtful:  # the power is as usual, so the period was not one
                 self.failed(unseen)
             return changed or self.lost
         if isinstance(self.source, Trace) and block.count:
-            guess, unit_s, error = self._guess(block.row), block.time_s / block.count, 3 * block.time_sd
+            guess, unit_s, error = self._guess(row), block.time_s / block.count, 3 * block.time_sd
             # An alias moves many times as far as the clocks allow, or becomes shorter.
             if not guess.least_s * (1 - error) < unit_s < guess.most_s * (1 + error):
                 self.failed(f"an iteration would take {unit_s:.3g} s, and the clocks allow "
                             f"{guess.least_s:.3g} to {guess.most_s:.3g} s")
                 return self.lost
-            self._period = block.row, unit_s, self.log.elapsed_s
+            self._period = row, unit_s, self.log.elapsed_s
         self.failures = 0
-        first = block.row == here and block.count > 0 and not any(
-            each.row == here and each.count for each in self.method.blocks
-        )
-        changed = self.method.tell(block)
+        first = row == method.rungs.reference and block.count and row not in method.visited(counted=True)
+        changed = method.tell(block)
         if first and self.work.request.warm_start:
             self._recall((block.time_s / block.count, block.energy_j / block.count))
         return changed
@@ -260,9 +261,11 @@ class TunedJob:
         """
         method = self.method
         same = known_runs(self.work.request.label, self.gpus.devices[0], baseline=baseline)
-        row, known = first_row(same, self.gpus.space, method)
-        method.first = -1 if row == method.rungs.reference else row
-        if known:
+        costs, known = first_known(same, self.gpus.space)
+        if costs:
+            here = method.rungs.reference
+            row = best_row(costs, here, (1.0, 1.0), method.objective, method.max_slowdown)
+            method.first = -1 if row == here else row
             self.log.note(known)
 
     def failed(self, why: str) -> None:
@@ -276,7 +279,7 @@ class TunedJob:
         if self.failures >= TRIES and "energy" in why:
             raise UsageError(f"{why}, {self.failures} times in a row; without it nothing can be compared")
         if self.failures >= TRIES and isinstance(self.source, Trace):
-            if len({each.row for each in self.method.blocks if each.count}) < 2:
+            if len({*self.method.visited(counted=True)}) < 2:
                 self.distrust(why)
             else:
                 self.lost = True
@@ -311,7 +314,7 @@ class TunedJob:
         if block is not None and block.count:
             log.made += 1
             unit_s, unit_j = method.default
-            variance = method.time_variance(block)
+            variance = method.time_variance(block, method.scatter)
             row |= {
                 "iterations": round(block.count), "time_s": block.time_s, "energy_j": block.energy_j,
                 "energy_uncertainty_j": 1.96 * block.energy_sd_j,
@@ -337,11 +340,3 @@ class TunedJob:
             return False
         self.gpus.reduce(clocks_mhz)
         return True
-
-
-def first_row(same: Sequence[EarlierCurve], space: SettingSpace, method: Descent) -> tuple[int, str]:
-    """The row that was best in an earlier run of the job, and how it is called."""
-    costs, known = first_known(same, space)
-    if not costs:
-        return -1, ""
-    return best_row(costs, space.reference_row, (1.0, 1.0), method.objective, method.max_slowdown), known

@@ -1,6 +1,7 @@
 """Which power limit or clocks a running job is put to.
 
-- `effects`, `descent`: The tuner's method. Every block of iterations is a measurement.
+- `effects`, `knowledge`, `descent`: The tuner's method. Every block of iterations is a measurement.
 - `power_profile`: The next power limit to measure inside a recurring job, by the same method.
-- `base`, `gpoeo`: GPOEO's golden section, and what it shares with other searches by trials.
+- `gpoeo`: GPOEO's golden section, with the methods of `Descent`.
+- `base`: The record of an estimated setting.
 """

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from ...records import Setting
 from ..space import SettingSpace
@@ -29,45 +30,6 @@ LEAST_SD = 0.002  # relative: no block predicts the next minutes more precisely
 TREND_SD, WANDER_SD = 0.015, 0.010  # of the level per minute, and per square root of a minute
 WARM_SD = 0.006  # of the effect of all power limits, per square root of a minute
 VAGUE = 4.0  # variance of a level that nobody knows
-
-
-@dataclass(frozen=True)
-class Block:
-    """A measured stretch of a running job at one setting.
-
-    Attributes:
-        row: The setting's row in the space.
-        count: Units of work (iterations, or tokens); 0 where nothing was counted.
-        time_s, energy_j: Of all GPUs together; `energy_sd_j` is the standard error.
-        scatter: Relative standard deviation of a unit's time; 0 where units were not timed one by one.
-        time_sd: Relative standard error of the mean time of a unit, where it is not that of `scatter`.
-        at_s: Its middle.
-        clock_mhz: Mean SM clock under load; NaN where it is not reported.
-        source: How units were counted: "marks", "counter", "power", or empty.
-    """
-
-    row: int
-    count: float
-    time_s: float
-    energy_j: float
-    energy_sd_j: float
-    scatter: float
-    time_sd: float
-    at_s: float
-    clock_mhz: float = math.nan
-    source: str = ""
-
-    def __add__(self, other: Block) -> Block:
-        """Both as one."""
-        time_s, count = self.time_s + other.time_s, self.count + other.count
-        mine, its = self.time_s / time_s, other.time_s / time_s
-        return Block(
-            self.row, count, time_s, self.energy_j + other.energy_j,
-            math.hypot(self.energy_sd_j, other.energy_sd_j),
-            math.sqrt(mine * self.scatter**2 + its * other.scatter**2),
-            math.hypot(mine * self.time_sd, its * other.time_sd), mine * self.at_s + its * other.at_s,
-            mine * self.clock_mhz + its * other.clock_mhz, self.source,
-        )
 
 
 @dataclass(frozen=True)
@@ -182,11 +144,10 @@ class Curves:
         warm = WARM_SD**2 * np.minimum.outer(t, t) * np.outer(limit[rows], limit[rows])
         known = prior[np.ix_(rows, rows)] + warm + VAGUE + np.diag(variances + 1e-10)
         off = values - values[0] - self._mean[rows]
-        root = np.linalg.cholesky(known + drift)
-        residual = np.linalg.solve(root, off)
         across = prior[rows] + WARM_SD**2 * np.outer(limit[rows] * np.minimum(t, now), limit)
-        solved = np.linalg.solve(root, across)
-        solved_level = np.linalg.solve(root, VAGUE + drift_now)
+        wanted = np.column_stack([across, VAGUE + drift_now, off])
+        found = solve_triangular(np.linalg.cholesky(known + drift), wanted, lower=True, check_finite=False)
+        solved, solved_level, residual = found[:, :-2], found[:, -2], found[:, -1]
         total = prior + warm_now
         level_var = VAGUE + (TREND_SD * now) ** 2 + WANDER_SD**2 * now - float(solved_level @ solved_level)
         return Effects(

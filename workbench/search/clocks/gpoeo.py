@@ -1,188 +1,225 @@
-"""GPOEO's search: memory clock first, then a bracket and golden section over the SM clock, then a cubic
-through all trials.
+"""GPOEO's prediction and local search (Wang et al., TPDS 2022), with the methods of `Descent`.
 
 As in its code (ruixueqingyang/GPOEO 37d5a34, `PyEPOpt.py:954-1722`, `StateReward.py`): it starts from a
 predicted point, with at most three trials for the memory clock. Then a walk outwards by a tenth of the card's
-gears until both ends are worse, and golden section while the bracket is seven gears or wider, with at most
-six trials. Last are cubic fits of energy and of time over the gears, whose best gear is the answer. Objective
-and bound are the caller's; as shipped it minimises energy x time**2 within 4.5 %. Its probes are single
-measurements: it knows no errors.
+gears until both ends are worse, and golden section while the bracket is seven gears or wider. Last are cubic
+fits of energy and of time over the gears, whose best gear is held. Objective and slowdown limit are the
+caller's; as shipped it minimises energy x time**2 within 4.5 %. It knows no errors: the first block at a
+setting is the measurement of that setting.
+
+The blocks and what follows from them (changed work, estimates for the views) are those of `Descent`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import math
+from collections.abc import Generator, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from .base import Choice, Scripted, Steps
+from ..space import SettingSpace
+from .descent import BLOCK_COUNT, BLOCK_S, Descent, Plan
+
+# NVIDIA's cards have clocks ("gears") from 210 MHz in steps of 15 MHz.
+LOWEST_MHZ = 210
+TOP_MHZ = 2010  # of a card whose clocks are unknown: 120 gears
 
 # Constants of GPOEO's search, all as in its published code (37d5a34); none was tuned here.
 # `benchmarks.clocks --only search` compares the search with the others.
-
-RADIUS = 0.10  # step of the walk outwards, as a share of the card's clock steps
+RADIUS = 0.10  # step of the walk outwards, as a share of the card's gears
 RADIUS_LOW_MEMORY = 0.15  # the same if the memory clock is well below the highest
 LOW_MEMORY = 0.95  # of the highest memory clock
 GOLDEN_RATIO = 1.618
-NARROW_GEARS = 7  # bracket at which the section ends
-SECTION_PROBES = 6
-MEMORY_PROBES = 3
+WIDE_MHZ = 97.5  # a bracket of seven gears is divided, one of six is not
+SECTION_ROUNDS = 5  # two probes in the first one, then one each: six
 FAR = 0.75  # of the reference's cost: the walk downwards has gone far enough
 CENTRE = 0.85  # of the centre's cost: such a trial is the new centre
-BELOW_BOUND = 0.8  # of the slowdown limit: a slowdown below it needs no walk upwards
-ABOVE_BOUND = 1.2  # of the slowdown limit: a slowdown above it needs no walk downwards
-# of the time: a lower memory clock that exceeds the slowdown limit even so ends its trials
-MEMORY_KEEP = 0.9
+BELOW_LIMIT = 0.8  # of the slowdown limit: a slowdown below it needs no walk upwards
+ABOVE_LIMIT = 1.2  # of the slowdown limit: a slowdown above it needs no walk downwards
+MEMORY_KEEP = 0.9  # of the time: a lower memory clock that is too slow even so ends its trials
+
+Ask = tuple[int, str]  # a row to try, and why
 
 
-class Golden(Scripted):
-    """GPOEO's search over memory clock, then SM clock (or power limit), one setting per trial."""
+class Gpoeo(Descent):
+    """GPOEO's search over the memory clock, then the SM clock (or the power limit).
 
-    name = "gpoeo"
+    Args:
+        space: The settings of the rungs.
+        prior: A prediction made before any trial (`predictor.Prediction`); None for a rule of thumb.
+        args, options: As of `Descent`.
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    Attributes:
+        memory: Memory clock of each setting, relative to the highest.
+        clocks_mhz: SM clock of each setting. A power limit counts as the same share of the highest SM clock.
+        predicted: Time and energy of each setting relative to the reference; NaN where the model has none.
+    """
+
+    def __init__(self, *args: Any, space: SettingSpace, prior: Any = None, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._line: list[int] = []  # rows of the chosen memory clock, lowest first
+        self.memory, top_mhz = space.mu, space.max_sm_clock_mhz or TOP_MHZ
+        self.clocks_mhz = space.x * space.limit * top_mhz
+        self._line: list[int] = []  # rows of the chosen memory clock, lowest clock first
+        if prior is not None:
+            self.predicted = np.exp(prior.frame.select("log_time", "log_energy").to_numpy()).T
+        else:  # shares of a usual job: what follows no clock, the SM clock, and the memory clock
+            clock = space.x * np.sqrt(space.limit)
+            time = 0.3 + 0.5 / clock + 0.2 / space.mu
+            self.predicted = np.array([time, time * (0.3 + 0.55 * clock**3 + 0.15 * space.mu)])
 
-    def script(self) -> Steps:
-        start = self.predicted()
-        memory = yield from self._memory(start)
-        self._line = self._rows_at(memory)
-        yield from self._bracket_and_section(self._line, self._line.index(self._near(self._line, start)))
-        self._why = "the bracket is narrow; a cubic through the trials gives the rest"
+    def next(self, now_s: float) -> Plan:
+        """The default setting first, and after an odd block; then the next trial, and last the choice."""
+        plan = super().next(now_s)
+        if self.doubtful or self.rungs.reference not in self.tried:
+            return plan
+        for row, why in self.script():
+            return Plan(row, BLOCK_S, BLOCK_COUNT, "trial", why)
+        return Plan(self.held(), plan.seconds, plan.count, "held", "a cubic through the trials")
 
-    # memory clock
+    # what the trials have shown
 
-    def _memory(self, start: int) -> Generator[tuple[int, str], bool, float]:
-        """The memory clock, from at most three trials at the predicted SM clock."""
-        clocks = sorted(set(self.space.mu.tolist()), reverse=True)
-        if len(clocks) == 1:
-            return float(clocks[0])
-        at = clocks.index(self.space.mu[start])
-        limit = self.max_slowdown
-        tried: list[int] = []
-        if (yield from self.visit(start, "the predicted point")):
-            tried.append(start)
-            order = [at - 2, at - 1]  # the next two higher, highest first
-            if limit is None or self.slowdown(start) < ABOVE_BOUND * limit:
-                order = [at + 1, at + 2] if at == 0 else [at - 1, at + 1]
-        else:
-            order = [at - 1, at + 1]
-        for index in [each for each in order if 0 <= each < len(clocks)]:
-            if len(tried) >= MEMORY_PROBES:
-                break
-            row = self._near(self._rows_at(clocks[index]), start)
+    @property
+    def tried(self) -> dict[int, tuple[float, float]]:
+        """Time (s) and energy (J) of an iteration in the first block at each setting, by row."""
+        return {self.row(each): (each.time_s / each.count, each.energy_j / each.count)
+                for each in reversed(self.blocks) if each.count > 0}
+
+    @property
+    def limit(self) -> float:
+        """The slowdown limit as a share; infinity for none."""
+        return math.inf if self.max_slowdown is None else self.max_slowdown
+
+    def slowdown(self, row: int) -> float:
+        """Relative growth of an iteration's time over the reference's, as measured."""
+        return self.tried[row][0] / self.tried[self.rungs.reference][0] - 1
+
+    def reward(self, row: int) -> float:
+        """Cost of an iteration, as measured."""
+        return float(self.objective.cost(*self.tried[row]))
+
+    def rank(self, row: int) -> tuple[bool, float]:
+        """GPOEO's order of two settings, the better one first: the cheaper within the slowdown limit, beyond
+        it the faster.
+        """
+        slow = self.slowdown(row)
+        return slow > self.limit, slow if slow > self.limit else self.reward(row)
+
+    def best(self) -> int:
+        """The row of the best trial that can still be set; the reference if there is none."""
+        rows = [row for row in self.tried if row not in self.barred]
+        return min(rows, key=self.rank, default=self.rungs.reference)
+
+    # the search
+
+    def script(self) -> Iterator[Ask]:
+        """The rows that are still to be tried, in order. Each call begins with the predicted point and skips
+        tried rows.
+        """
+        centre = yield from self._memory_clock(self.start())
+        self._line = self.rows_at(self.memory[centre])
+        low, high = yield from self._bracket(self._line, self._line.index(centre))
+        yield from self._section(self._line, low, high)
+
+    def visit(self, row: int, why: str) -> Generator[Ask, None, bool]:
+        """Try a row unless it was tried or cannot be set; returns whether it was tried."""
+        if row not in self.tried and row not in self.barred:
+            yield row, why
+        return row in self.tried
+
+    def start(self) -> int:
+        """The row of least predicted cost within the slowdown limit."""
+        (time, energy), (unit_s, unit_j) = self.predicted, self.tried[self.rungs.reference]
+        cost = self.objective.cost(unit_s * time, unit_j * energy)
+        cost = np.where(time <= 1 + self.limit, cost, np.inf)
+        cost[list(self.barred)] = np.inf
+        return int(np.nanargmin(cost))
+
+    def _memory_clock(self, start: int) -> Generator[Ask, None, int]:
+        """The best of at most three memory clocks at the predicted SM clock, as a row."""
+        yield from self.visit(start, "the predicted point")
+        clocks, tried = sorted(set(self.memory), reverse=True), [start]
+        at = clocks.index(self.memory[start])
+        fast = self.slowdown(start) < ABOVE_LIMIT * self.limit
+        highest = max(at - 1 if fast else at - 2, 0)
+        for clock in clocks[highest : highest + 3 if fast else at]:
+            row = min(self.rows_at(clock), key=lambda row: abs(self.clocks_mhz[row] - self.clocks_mhz[start]))
             if (yield from self.visit(row, "a neighbouring memory clock at the predicted SM clock")):
                 tried.append(row)
-                keep = MEMORY_KEEP * (1 + self.slowdown(row)) - 1
-                if limit is not None and index > at and keep > limit:
+                if clock < clocks[at] and MEMORY_KEEP * (1 + self.slowdown(row)) - 1 > self.limit:
                     break
-        return float(self.space.mu[self.best_of(tried)]) if tried else float(clocks[at])
+        return min(tried, key=self.rank)
 
-    # SM clock, or power limit if there are no clocks
+    def _bracket(self, line: list[int], centre: int) -> Generator[Ask, None, tuple[int, int]]:
+        """Walk outwards until both ends are worse; returns their places in the line."""
+        share = RADIUS if self.memory[line[0]] >= LOW_MEMORY else RADIUS_LOW_MEMORY
+        spread_mhz, last = np.ptp(self.clocks_mhz[line]), len(line) - 1
+        radius_mhz = share * (self.clocks_mhz.max() - LOWEST_MHZ)
+        radius = max(1, round(radius_mhz * last / max(spread_mhz, 1.0)))
+        slow, far = self.slowdown(line[centre]), FAR * self.reward(self.rungs.reference)
+        up = self.max_slowdown is None or slow >= BELOW_LIMIT * self.limit
+        down = slow <= ABOVE_LIMIT * self.limit
+        ends = [0 if down else centre, last if up else centre]
+        for side, where in ((1, "higher"), (0, "lower")):
+            walk = [*range(centre, ends[side], radius if side else -radius), ends[side]]
+            for place, step in pairwise(walk):
+                if not (yield from self.visit(line[step], f"outwards, to {where} clocks")):
+                    break
+                ends[side], reward = step, self.reward(line[step])
+                if self.rank(line[step]) >= self.rank(line[place]) or (step < place and reward < far):
+                    break
+                better = reward < CENTRE * self.reward(line[centre])
+                if better or not down:
+                    ends[1 - side] = place
+                if better:
+                    centre = step
+        return ends[0], ends[1]
 
-    def _bracket_and_section(self, line: list[int], centre: int) -> Steps:
-        share = RADIUS if self.space.mu[line[0]] >= LOW_MEMORY else RADIUS_LOW_MEMORY
-        radius = max(1, round(share * self._all_gears() / max(self._gear_step(line), 1e-9)))
-        last = len(line) - 1
-        if not (yield from self.visit(line[centre], "the predicted SM clock")):
-            return
-        limit = self.max_slowdown
-        slow = self.slowdown(line[centre])
-        up = limit is None or slow >= BELOW_BOUND * limit
-        down = limit is None or slow <= ABOVE_BOUND * limit
-        low, high = 0 if down else centre, last if up else centre
-        place = centre
-        while up and place < last:
-            step = min(place + radius, last)
-            if not (yield from self.visit(line[step], "outwards, to higher clocks")):
-                break
-            high = step
-            if not self.better(line[step], line[place]):
-                break
-            if self.reward(line[step]) < CENTRE * self.reward(line[centre]):
-                centre = step
-            if not down:
-                low = place
-            place = step
-        place = centre
-        while down and place > 0:
-            step = max(place - radius, 0)
-            if not (yield from self.visit(line[step], "outwards, to lower clocks")):
-                break
-            low = step
-            beyond = limit is not None and self.slowdown(line[step]) > limit
-            reward = self.reward(line[step])
-            if beyond or reward < FAR or not self.better(line[step], line[place]):
-                break
-            if reward < CENTRE * self.reward(line[centre]):
-                centre, high = step, place
-            place = step
-        yield from self._section(line, low, high)
-
-    def _section(self, line: list[int], low: int, high: int) -> Steps:
-        probes = 0
-        narrow = NARROW_GEARS / max(self._gear_step(line), 1.0)
-        left, right = self._inside(low, high)
-        while high - low >= narrow and low < left < right < high and probes < SECTION_PROBES:
+    def _section(self, line: list[int], low: int, high: int) -> Iterator[Ask]:
+        """Golden section between two places of the line."""
+        left, right = _inside(low, high)
+        for _ in range(SECTION_ROUNDS):
+            wide = self.clocks_mhz[line[high]] - self.clocks_mhz[line[low]] > WIDE_MHZ
+            if not (wide and low < left < right < high):
+                return
             for place in (left, right):
-                probes += not self.known(line[place])
                 if not (yield from self.visit(line[place], "golden section")):
                     return
-            if self.better(line[left], line[right]):
+            if self.rank(line[left]) < self.rank(line[right]):
                 high, right = right, left  # the previous inner trial is one of the next two
-                left = min(self._inside(low, high)[0], right - 1)
+                left = min(_inside(low, high)[0], right - 1)
             else:
                 low, left = left, right
-                right = max(self._inside(low, high)[1], left + 1)
+                right = max(_inside(low, high)[1], left + 1)
 
-    def choice(self) -> Choice:
-        """The best clock step of the cubics between the tried ones, at the chosen memory clock; before that
-        the best trial.
+    def rows_at(self, memory: float) -> list[int]:
+        """Rows of a relative memory clock, lowest SM clock first."""
+        rows = np.flatnonzero(self.memory == memory).tolist()
+        return sorted(rows, key=lambda row: self.clocks_mhz[row])
 
-        Raises:
-            MeasurementError: No setting was tried yet.
+    def held(self) -> int:
+        """The row of the best gear of the cubics between the tried gears; the reference if no gear keeps the
+        limit. With fewer than three tried gears: the best trial. Without counted iterations: as of `Descent`.
         """
-        plain = super().choice()
-        places = np.array([place for place, row in enumerate(self._line) if self.known(row)])
+        here, tried, line = self.rungs.reference, self.tried, self._line
+        if not tried:
+            return super().held()
+        places = [place for place, row in enumerate(line) if row in tried]
         if len(places) < 3:
-            return plain
-        unit = max(float(places[-1]), 1.0)
-        gears = np.arange(places[0], places[-1] + 1)
-        values = np.array([self.measured(self._line[place]) for place in places]).T
-        times, energies = (
-            np.polyval(np.polyfit(places / unit, each, min(3, len(places) - 1)), gears / unit)
-            for each in values
-        )
-        good = (times > 0) & (energies > 0)
-        good &= [self.space.settings[self._line[gear]] not in self.unreachable for gear in gears]
-        here = self.space.reference_row
-        if self.max_slowdown is not None:
-            good &= times <= (1 + self.max_slowdown) * self.measured(here)[0]
-        if not good.any():  # no feasible gear: the highest
-            return plain if self.max_slowdown is None else self._as_choice(here)
-        costs = np.asarray(self.objective.cost(np.abs(times), np.abs(energies)))
-        best = int(np.argmin(np.where(good, costs, np.inf)))
-        return self._as_choice(self._line[gears[best]], (float(times[best]), float(energies[best])))
+            return self.best()
+        fit = np.polyfit(places, [tried[line[place]] for place in places], min(3, len(places) - 1))
+        most_s = (1 + self.limit) * tried[here][0]
+        good = [
+            (self.objective.cost(time_s, energy_j), line[place])
+            for place in range(places[0], places[-1] + 1)
+            for time_s, energy_j in [np.polyval(fit, place)]
+            if line[place] not in self.barred and 0 < time_s <= most_s and energy_j > 0
+        ]
+        return min(good, default=(0.0, here))[1]
 
-    # helpers
 
-    def _rows_at(self, memory: float) -> list[int]:
-        """Rows of a memory clock, lowest gear first."""
-        rows = np.flatnonzero(self.space.mu == memory)
-        return [int(row) for row in rows[np.argsort(self._gears(rows), kind="stable")]]
-
-    def _near(self, rows: list[int], start: int) -> int:
-        return rows[np.argmin(np.abs(self._gears(rows) - self._gears([start])))]
-
-    def _all_gears(self) -> float:
-        return float(self._gears(np.arange(len(self.space))).max())
-
-    def _gear_step(self, line: list[int]) -> float:
-        """Gears from a row to the next: a list of coarser steps ends sooner."""
-        return float(np.median(np.diff(self._gears(line)))) if len(line) > 1 else 1.0
-
-    def _inside(self, low: int, high: int) -> tuple[int, int]:
-        reach = (high - low) / GOLDEN_RATIO
-        return round(high - reach), round(low + reach)
+def _inside(low: int, high: int) -> tuple[int, int]:
+    """The two inner places of a golden section."""
+    reach = (high - low) / GOLDEN_RATIO
+    return round(high - reach), round(low + reach)

@@ -24,7 +24,7 @@ from ... import _paths
 from ...device import lease
 from ...device.protocol import Device
 from ...errors import MeasurementError, NotPermitted, NotSupported, StoreError, UsageError, read_file
-from ...experiments.probe import READ_S
+from ...experiments.stretch_energy import READ_S
 from ...experiments.trial import out_of_memory
 from ...measurement.meter import Meter
 from ...records import Setting

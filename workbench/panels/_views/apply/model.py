@@ -20,8 +20,7 @@ from ....errors import UsageError, WorkbenchError
 from ....experiments.job import RecurringJob
 from ....measurement import session
 from ....records import Configuration, Setting
-from ....tuning import manual
-from ....tuning.manual import AFTER_S, BEFORE_S, StepResponse
+from ....tuning import AFTER_S, BEFORE_S, ManualControl, StepResponse, gpu_control
 from ..._core.svg import Pen, Picture, titled
 from ..._core.theme import colour
 
@@ -168,8 +167,8 @@ class Applier:
     ) -> None:
         self.jobs = tuple(jobs)
         self.own = {uuid: Configuration(setting) for uuid, setting in (own or {}).items()}
-        self.controls: tuple[manual.ManualControl, ...] = (
-            *(manual.gpu_control(each) for each in self.own or [gpus]),)
+        self.controls: tuple[ManualControl, ...] = (
+            *(gpu_control(each) for each in self.own or [gpus]),)
         self.chosen: Configuration | None = next(iter(self.own.values()), None)
         self.view: ApplyView | None = None
         self.followed: StepResponse | None = None
@@ -178,14 +177,14 @@ class Applier:
         self._doing = self._done = ""  # the running command; the result of the last one
 
     @property
-    def control(self) -> manual.ManualControl:
+    def control(self) -> ManualControl:
         """Control of the first GPU."""
         return self.controls[0]
 
     def take_gpu(self, uuid: str) -> None:
         """Control another GPU of this process, or "all" of them."""
         devices = session.current().devices if uuid == ALL else (uuid,)
-        self.controls, self._done = tuple(manual.gpu_control(each) for each in devices), ""
+        self.controls, self._done = tuple(gpu_control(each) for each in devices), ""
         self.followed, self._undone, self._log = None, None, []
 
     def choose(self, wanted: Configuration | Setting | None) -> None:

@@ -17,7 +17,7 @@ from ....device.discovery import Gpus
 from ....errors import UsageError, shown
 from ....experiments.job import RecurringJob
 from ....records import Configuration, Setting
-from ....tuning.manual import ManualControl
+from ....tuning import ManualControl
 from ..._core.live import Content, LivePanel, Message, field, script
 from ..._core.svg import titled
 from .model import Applier, apply_page, gpu_choices, power

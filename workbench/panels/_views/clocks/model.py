@@ -15,7 +15,7 @@ import numpy as np
 from ....logbook.report import format_duration
 from ....records import Setting
 from ....search.tradeoff import Z95
-from ....tuning.results import TuningView
+from ....tuning import TuningView
 from ..._core.svg import Span, padded
 from .surface import ALLOWED, ENERGY, LIMIT, SM, TIME, Table, knobs_of, line, surface
 from .text import ENDED, work_since_s

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ....errors import UsageError
-from ....tuning.results import OBJECTIVES, TuningView
+from ....tuning import OBJECTIVES, TuningView
 from ..._core.jupyter import kernel
 from ..._core.live import Content, LivePanel, Message, field, script
 from ..._core.persistent import captioned
@@ -24,7 +24,7 @@ from .sources import LatestTuner, TunerSource, source
 from .text import ENDED, STEPS, TuningText, describe
 
 if TYPE_CHECKING:
-    from ....tuning.state_machine import Tuner
+    from ....tuning import Tuner
 
 NOTHING = "No tuning yet: start a training, then press Start; or write %%energy --tune above its cell"
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ....errors import UsageError
 
 if TYPE_CHECKING:
-    from ....tuning.api import Tuning
-    from ....tuning.state_machine import Tuner
+    from ....tuning import Tuner, Tuning
 
 
 class GivenTuner:
@@ -37,17 +36,17 @@ class LatestTuner:
     @property
     def tuner(self) -> Tuner | None:
         """The newest tuner; None before the first."""
-        from ....tuning.state_machine import latest
+        from ....tuning import latest
 
         return latest()
 
     def begin(self, objective: str | None, max_slowdown: float | None) -> None:
         """Tune the GPU work of this process from now on."""
-        from ....tuning import api, state_machine
+        from ....tuning import running, tune
 
-        if state_machine.running():
+        if running():
             raise UsageError("a tuner is already running; stop it first, or wait for its end")
-        self._own = api.tune(max_slowdown, objective=objective or "energy").begin()
+        self._own = tune(max_slowdown, objective=objective or "energy").begin()
 
     def end(self) -> None:
         """End the tuning that this panel started."""

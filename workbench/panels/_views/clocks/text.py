@@ -12,7 +12,7 @@ from ....logbook.quantities import format_change, format_seconds
 from ....logbook.report import format_duration, format_energy
 from ....records import Setting
 from ....search.tradeoff import Z95
-from ....tuning.results import OBJECTIVES, TuningView
+from ....tuning import OBJECTIVES, TuningView
 
 if TYPE_CHECKING:
     from ....search.clocks.base import Choice

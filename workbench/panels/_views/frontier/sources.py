@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +178,7 @@ def source(what: Any, *, name: str = "", unit: str | None = None) -> PointSource
             raise UsageError("no points yet; measure at least one configuration")
         kinds: tuple[tuple[type, Callable[[Any], pl.DataFrame], str], ...] = (
             (Measurement, as_frame, "run"),
-            (Observation, lambda some: _of_observations(some, unit), "run"),
+            (Observation, _of_observations, "run"),
             (Attempt, of_attempts, "job"),
         )
         for kind, frame_of, each_unit in kinds:
@@ -318,20 +318,15 @@ def _separate(units: Mapping[str | None, str]) -> frozenset[str | None]:
     return frozenset(job for job, unit in units.items() if unit in ("run", "iteration"))
 
 
-def _of_observations(observations: Sequence[Observation], unit: str | None) -> pl.DataFrame:
-    """Points of observations, with their configurations; only those that reached their target count."""
-    done = [each for each in observations if each.reached is not False]
-    if not done:
-        text = f"none of the {len(observations)} observations reached its target"
-        raise UsageError(f"{text}, so the energy of the work is unknown")
-    if any(each.measurement.energy_j is None for each in done):
-        raise UsageError("an observation has no energy; leave it out, or use a GPU that reports energy")
-    done = [each for each in done if each.measurement.outcome == "ok"] or done
-    asked = [(*astuple(each.configuration.setting), each.configuration.batch_size) for each in done]
-    kinds = dict(zip(KNOBS, (pl.Float64, pl.Int64, pl.Int64, pl.Int64), strict=True))
-    knobs = pl.DataFrame(asked, schema=kinds, orient="row")
-    logged = as_frame([replace(each.measurement, label="") for each in done])
-    return _log_points(logged, unit)[0].with_columns(*knobs)
+def _of_observations(observations: Sequence[Observation]) -> pl.DataFrame:
+    """Points of observations: the time and energy of a unit of work, with its configuration."""
+    kinds = {name: pl.Float64 if name == "power_limit_w" else pl.Int64 for name in KNOBS}
+    kinds |= dict.fromkeys(("time_s", "energy_j", "energy_se_j"), pl.Float64)
+    return pl.DataFrame([
+        (*astuple(each.configuration.setting), each.configuration.batch_size,
+         *(value / (each.count or 1.0) for value in (each.time_s, each.energy_j, each.energy_sd_j)))
+        for each in observations
+    ], schema=kinds, orient="row")
 
 
 def of_attempts(attempts: Iterable[Attempt]) -> pl.DataFrame:

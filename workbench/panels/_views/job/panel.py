@@ -24,7 +24,7 @@ from ....logbook.report import CARD
 from ....logbook.store import Store
 from ....measurement import session
 from ....records import Setting
-from ....tuning.balance import reduced_clocks
+from ....tuning import reduced_clocks
 from ..._core.jupyter import unblock
 from ..._core.live import LivePanel, Message, script
 from ..._core.persistent import widget_bundle

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from ...._html import table
-from ....errors import UsageError
+from ....errors import UsageError, type_name
 from ....logbook.equal_work import describe_comparison
 from ....logbook.report import page
 from ....logbook.run_table import EMPTY, SHOWN, as_text, rows, texts
@@ -47,6 +47,8 @@ class LogPanel(LivePanel):
     _esm = script("runs")
 
     def __init__(self, store: Store | None = None, *, live: bool | None = None) -> None:
+        if not isinstance(store, Store | None):
+            raise UsageError(f"expected a store of runs, got {type_name(store)}; leave it out for your own")
         self.store, self.chosen = store or Store(), tuple[str, ...]()
         self._sent_version: Any = None, ()  # of the runs, and the ticked ones
         self._sent_runs: dict[str, Content] = {}
