@@ -59,9 +59,9 @@ class Machine:
 
     def close(self) -> None:
         for child in self.children:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
+            child.kill()
+            with child:  # waits for it, and closes its pipes
+                pass
 
 
 def versions() -> dict[str, Path]:
