@@ -284,7 +284,7 @@ def held_out(
     """Errors in percent on microbenchmarks of groups that were left out, with less to learn from.
 
     Args:
-        keep_clocks: Learn from every so-manieth clock only, the highest and the lowest among them; score all.
+        keep_clocks: Learn from every n-th clock only, the highest and the lowest among them; score all.
         noise: Relative noise on counters, on power at the reference, and on all that is learned from.
         memory: Whether memory activity is reported.
     """

@@ -126,7 +126,7 @@ def method_for(job: true_jobs.TrueJob, run: Running, earlier_s: tuple[float, flo
     rungs = effects.ladders(space, float(clock[used > 0].max()), min(float(meets_w), default_w))
     made = descent.Descent(
         rungs, knowledge.time_bounds(rungs, clock, used), None, BOUND, busy=float(used.mean()),
-        clock_mhz=float(clock[used > 0].mean()), earlier_s=earlier_s,
+        clock_mhz=float(clock[used > 0].mean()), earlier_s=earlier_s, rough_sd=effects.ROUGH_SD,
     )
     made.count(True)
     made.now_s = run.now_s

@@ -39,7 +39,7 @@ def main(file: Path = FILE) -> None:
     picture = Picture("How one training is tuned (simulated A100, at most 5 % slower)")
     picture.legend([(name, Pen(INKS[kind])) for kind, name in NAMES.items()])
     clocks_mhz = np.array([setting.sm_clock_mhz or 0 for setting in method.rungs.settings])
-    low, high = float(clocks_mhz[[each.row for each in blocks]].min()) - 40, float(clocks_mhz.max()) + 20
+    low, high = float(clocks_mhz[method.visited()].min()) - 40, float(clocks_mhz.max()) + 20
     with picture.row(HEIGHT):
         times_s = [at_s for at_s, _, _ in seen]
         left = picture.frame(HEIGHT, (0.0, times_s[-1]), (low, high), side="left")
@@ -64,11 +64,12 @@ def main(file: Path = FILE) -> None:
         right.line(xs.tolist(), mean[near][order].tolist(), Pen(INKS["trial"], 1.6))
         level = method.effects()[0].level
         for each in blocks:
-            if each.count and each.row != method.rungs.reference:
+            row = method.row(each)
+            if each.count and row != method.rungs.reference:
                 slower = 100 * np.expm1(np.log(each.time_s / each.count) - level)
-                if right.holds(float(clocks_mhz[each.row]), float(slower)):
-                    ink = INKS["held" if each.row == held else "trial"]
-                    right.dot(float(clocks_mhz[each.row]), float(slower), ink, 3)
+                if right.holds(float(clocks_mhz[row]), float(slower)):
+                    ink = INKS["held" if row == held else "trial"]
+                    right.dot(float(clocks_mhz[row]), float(slower), ink, 3)
         right.upright(float(clocks_mhz[held]), Pen(INKS["held"], 2), text="held")
         right.label(high, 100 * LIMIT, "allowed", dx=-4, dy=13, anchor="end")
         middle = int(np.argmin(np.abs(bound - 1.6 * 100 * LIMIT)))

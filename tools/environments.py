@@ -1,5 +1,7 @@
 """`make test-environments`: `make test` in a fresh clone without npm, Chromium or PostgreSQL, and with them.
 
+    python -m tools.environments ["without PostgreSQL" ...]        all four, or those that are named
+
 The four runs share one clone and one virtual environment: no Python package depends on these programs.
 Between two runs every other file that git does not track is deleted. To hide a program, each folder of PATH
 that has it is replaced by a folder of links to its other programs. Prints seconds, passed and skipped tests
@@ -72,8 +74,8 @@ def make(target: str, clone: Path, variables: dict[str, str], log: Path) -> tupl
     return time.monotonic() - started_s, done.returncode
 
 
-def main() -> int:
-    """Run `make test` in the four environments; returns the exit status."""
+def main(names: list[str]) -> int:
+    """Run `make test` in the four environments, or in those named; returns the exit status."""
     if absent := [name for name in HIDDEN if not installed(name)]:
         print(f"{', '.join(absent)} not found: install it. One run needs npm, Chromium and PostgreSQL.")
         return 1
@@ -86,6 +88,8 @@ def main() -> int:
     print(f"{'installation':<20} {seconds:>7.0f}", flush=True)
     for missing in (*HIDDEN, None) if not status else ():
         name = f"without {missing}" if missing else "with all"
+        if names and name not in names:
+            continue
         log = folder / f"{name.replace(' ', '-')}.log"
         subprocess.run(["git", "clean", "-ffdxq", "-e", "/.venv"], cwd=clone, check=True)
         seconds, failed = make("test", clone, environment(missing, folder / f"links-{missing}"), log)
@@ -102,4 +106,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

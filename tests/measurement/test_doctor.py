@@ -135,6 +135,17 @@ def test_a_gpu_without_energy_and_power_fails(simulated: Callable[..., Machine])
     assert found["other processes"].grade == WARN
 
 
+@pytest.mark.parametrize(("update_s", "grade"), [(1e6, FAIL), (1.5, INFO), (0.1, PASS)])
+def test_a_counter_is_compared_as_exactly_as_it_refreshes(
+    simulated: Callable[..., Machine], update_s: float, grade: str
+) -> None:
+    """A counter that stands still fails; one that refreshes rarely is not compared in a few seconds."""
+    machine = simulated("A100", stepped=True)
+    machine.state.set_card(0, "counter_update_s", update_s)
+    found = {each.what: each for each in doctor.gpu_findings(workbench.open_device(0), None, seconds=8.0)}
+    assert found["counter / readings, at rest"].grade == grade, found["counter / readings, at rest"]
+
+
 def test_who_else_is_there_is_reported(
     simulated: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:

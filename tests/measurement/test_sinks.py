@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -459,3 +459,12 @@ def test_a_taken_port_is_one_sentence(machine: Machine, capsys: pytest.CaptureFi
     message = capsys.readouterr().err
     assert "cannot be used" in message
     assert len(message.splitlines()) == 1
+
+
+def test_a_training_without_a_driver_goes_on_and_logs_nothing(
+    simulated: Callable[..., Machine], tmp_path: Path
+) -> None:
+    simulated("V100", stepped=True).state.set_header("driver_fault", 999)
+    with workbench.log_to(tmp_path / "energy.csv", gpus=0):
+        workbench.step()
+    assert (tmp_path / "energy.csv").read_text("utf-8").count("\n") == 1

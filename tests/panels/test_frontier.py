@@ -341,6 +341,8 @@ def test_observations_are_points_of_a_unit_of_work_and_know_their_configuration(
     assert points["energy_j"].to_list() == pytest.approx([220.0, 210.0])
     assert points["power_limit_w"].to_list() == [200.0, 150.0]
     assert points["batch_size"].to_list() == [32, 32]
+    with pytest.raises(UsageError, match="counted no work"):
+        workbench.panels.frontier([fast, Observation(at(150.0, 32), 0.0, 12.0, 2100.0)])
 
 
 def test_a_recurring_job_has_runs_and_the_limits_of_its_profile_as_predictions() -> None:

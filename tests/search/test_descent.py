@@ -149,3 +149,24 @@ def test_a_setting_that_cannot_be_set_is_not_asked_for_again() -> None:
     method.bar(wanted, "the driver refuses")
     assert method.next(10.0).row != wanted
     assert job.possible(0.05) > 0
+
+
+def test_blocks_that_become_one_are_of_one_setting_and_all_counted_or_none() -> None:
+    method = Descent(RUNGS, MOST)
+    method.count(True)
+    rng = np.random.default_rng(5)
+    slower = np.array([1.0, 1.03])
+    for number in range(150):
+        row = int(number > 0 and number % 5 > 0)
+        count = 0.0 if number in (70, 75) else 20.0
+        time_s = 20.0 * UNIT_S * slower[row] * math.exp(0.002 * rng.standard_normal())
+        method.tell(Observation(
+            Configuration(RUNGS.settings[row]), count, time_s, UNIT_W * time_s, 0.002 * UNIT_W * time_s, 0.02,
+            at_s=6.0 * number,
+        ))
+    assert len(method.blocks) <= 80
+    assert [each.at_s for each in method.blocks] == sorted(each.at_s for each in method.blocks)
+    unit_s = np.array([each.time_s / each.count for each in method.blocks if each.count])
+    assert unit_s == pytest.approx(UNIT_S * slower[method.visited(counted=True)], rel=0.02)
+    assert sum(each.count for each in method.blocks) == 148 * 20.0
+    assert method.about(1).time_ratio == pytest.approx(1.03, abs=0.005)

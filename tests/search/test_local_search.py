@@ -98,6 +98,16 @@ def test_a_search_begins_with_the_reference_ends_by_itself_and_keeps_the_bound(n
     assert world.energy_j[plan.row] <= world.energy_j[world.here]
 
 
+def test_a_choice_of_gpoeo_is_held_however_many_blocks_follow() -> None:
+    world, search = World(CLOCKS, noise=0.01), searching("gpoeo")
+    world.run(search)
+    held = search.held()
+    for _ in range(120):
+        plan = search.next(search.now_s)
+        assert (plan.kind, plan.row) == ("held", held)
+        world.tell(search, plan.row)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_repeated_request_returns_the_same_trial(name: str) -> None:
     world, search = World(CLOCKS), searching(name)

@@ -153,7 +153,7 @@ class OnlinePowerProfiler:
         run = max(runs, key=lambda each: each.iterations, default=None)
         late_s = LATE * max(plan.seconds, plan.count * self._iteration_s)
         done = 0 if run is None else run.iterations
-        least = plan.count / 3 if passed_s > late_s else plan.count
+        least = max(LEAST_ITERATIONS, plan.count / 3) if passed_s > late_s else plan.count
         if soon:
             least = LEAST_ITERATIONS if cut else 1
         if run is not None and done >= least and (soon or passed_s > late_s or run.time_s >= plan.seconds):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,18 +16,12 @@ from ..records import POWER_CAP, Setting
 Rows = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
-class ArrivalParams:
-    """Constants of `Arrival`, set by hand; `benchmarks.truth` scores whole jobs with them."""
-
-    mean_s: float = 1.0  # over which power is compared: an iteration, but so long at least
-    same_mhz: float = 7.0  # half a step of an SM clock
-    far_below: float = 0.9  # of a limit: a load that draws less does not meet it
-    margin_s: float = 0.1  # between the arrival and what is measured: a refresh of most sensors
-    longest_s: float = 3.0  # after which it has arrived, whatever shows: late drivers take 2.5 s
-
-
-PARAMS = ArrivalParams()
+# Set by hand; `benchmarks.truth` scores whole jobs with them.
+MEAN_S = 1.0  # over which power is compared: an iteration, but so long at least
+SAME_MHZ = 7.0  # half a step of an SM clock
+FAR_BELOW = 0.9  # of a limit: a load that draws less does not meet it
+MARGIN_S = 0.1  # between the arrival and the readings that count: a refresh of most sensors
+LONGEST_S = 3.0  # after which it has arrived, whatever the readings show: late drivers take 2.5 s
 
 
 class Arrival:
@@ -40,7 +33,7 @@ class Arrival:
     def __init__(self, devices: Sequence[Device], recorder: Recorder) -> None:
         self._devices, self._recorder = devices, recorder
         self._before, self._wanted = Setting(), Setting()
-        self._from_s, self._at_s, self._mean_s = -math.inf, -math.inf, PARAMS.mean_s
+        self._from_s, self._at_s, self._mean_s = -math.inf, -math.inf, MEAN_S
         self._hidden = False  # behind one that had not arrived when this one was changed
 
     def begin(self, before: Setting, wanted: Setting, now_s: float, iteration_s: float = 0.0) -> None:
@@ -56,24 +49,19 @@ class Arrival:
             iteration_s: Length of an iteration.
         """
         self._hidden = self.at_s(now_s) is None
-        self._mean_s = float(np.clip(iteration_s, PARAMS.mean_s, PARAMS.longest_s))
+        self._mean_s = float(np.clip(iteration_s, MEAN_S, LONGEST_S))
         self._before, self._wanted, self._from_s, self._at_s = before, wanted, now_s, math.nan
 
     @property
     def _limited(self) -> bool:
         return self._before.power_limit_w != self._wanted.power_limit_w
 
-    def by_s(self, now_s: float) -> float:
-        """When it had arrived, or will have at the latest."""
-        arrived_s = self.at_s(now_s)
-        return self._from_s + PARAMS.longest_s if arrived_s is None else arrived_s
-
     def at_s(self, now_s: float) -> float | None:
         """When it had arrived; None where it has not."""
         if math.isnan(self._at_s):
             found = [None if self._hidden else self._on(each.uuid, now_s) for each in self._devices]
             known = [each for each in found if each is not None]
-            late = now_s >= self._from_s + PARAMS.longest_s
+            late = now_s >= self._from_s + LONGEST_S
             if len(known) < len(found) and not late:
                 return None
             self._at_s = max(known) if len(known) == len(found) else now_s
@@ -101,19 +89,19 @@ class Arrival:
         clocks, was_mhz = later[knob], float(earlier[knob][-1])
         capped = later["throttle"] & POWER_CAP != 0
         if wanted < before:
-            if was_mhz <= wanted + PARAMS.same_mhz:
+            if was_mhz <= wanted + SAME_MHZ:
                 return self._from_s  # it was below already
-            return _since(later["time_s"], clocks <= wanted + PARAMS.same_mhz)
-        if was_mhz < before - PARAMS.same_mhz:
+            return _since(later["time_s"], clocks <= wanted + SAME_MHZ)
+        if was_mhz < before - SAME_MHZ:
             return self._from_s  # something else held it
-        return _since(later["time_s"], (clocks > was_mhz + PARAMS.same_mhz) | capped)
+        return _since(later["time_s"], (clocks > was_mhz + SAME_MHZ) | capped)
 
     def _limit_at_s(self, earlier: Rows, later: Rows, now_s: float) -> float | None:
         before_w, wanted_w = float(earlier["power_limit_w"][-1]), float(later["power_limit_w"][-1])
         was_w = float(np.nanmean(earlier["power_w"]))
         capped = later["throttle"] & POWER_CAP != 0
         if not (earlier["throttle"] & POWER_CAP).any():
-            if wanted_w > before_w or was_w < PARAMS.far_below * wanted_w:
+            if wanted_w > before_w or was_w < FAR_BELOW * wanted_w:
                 return self._from_s  # it does not meet the limit
             return float(later["time_s"][np.argmax(capped)]) if capped.any() else None
         lately = later["time_s"] > now_s - self._mean_s

@@ -20,7 +20,7 @@ from ..jobs.waiting import waiting
 from ..measurement.process_marks import of_children, synchronous
 from ..measurement.recorder import as_trace
 from ..records import Setting
-from .arrival import PARAMS as ARRIVAL_PARAMS
+from .arrival import LONGEST_S
 from .gpus import TunedGpus
 
 FIRST_CHANGE_S = 20.0  # at a setting, until clocks of GPUs that wait are reduced
@@ -109,7 +109,7 @@ class Balance:
 
     def _restart(self, now_s: float) -> None:
         self._setting = self._gpus.current
-        self._from_s = now_s + ARRIVAL_PARAMS.longest_s
+        self._from_s = now_s + LONGEST_S
         self._due_s = self._from_s + FIRST_CHANGE_S
         if self._setting not in self._gpus.reductions:
             self._before = None

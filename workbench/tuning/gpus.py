@@ -24,8 +24,7 @@ from ..measurement.recorder import Recorder
 from ..records import Limits, Setting
 from ..search.clocks import descent  # noqa: F401 (loaded here, not while a cell is measured)
 from ..search.space import space_from
-from .arrival import PARAMS as ARRIVAL_PARAMS
-from .arrival import Arrival
+from .arrival import MARGIN_S, Arrival
 from .options import TuningRequest
 from .record import TuningRecord
 
@@ -224,7 +223,7 @@ class TunedGpus:
     def shows_s(self) -> float:
         """From the arrival of a setting until readings of power are of it alone."""
         window_s = max(device.power_window_s for device in self.devices)
-        return ARRIVAL_PARAMS.margin_s + min(window_s, 1.0)
+        return MARGIN_S + min(window_s, 1.0)
 
     # what they tell
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..space import SettingSpace
-from .descent import BLOCK_COUNT, BLOCK_S, Descent, Plan
+from .descent import BLOCK_COUNT, BLOCK_S, HOLD_SHARE, Descent, Plan
 
 # NVIDIA's cards have clocks ("gears") from 210 MHz in steps of 15 MHz.
 LOWEST_MHZ = 210
@@ -61,6 +61,7 @@ class Gpoeo(Descent):
         super().__init__(*args, **options)
         self.memory, top_mhz = space.mu, space.max_sm_clock_mhz or TOP_MHZ
         self.clocks_mhz = space.x * space.limit * top_mhz
+        self._tried: dict[int, tuple[float, float]] = {}
         self._line: list[int] = []  # rows of the chosen memory clock, lowest clock first
         if prior is not None:
             self.predicted = np.exp(prior.frame.select("log_time", "log_energy").to_numpy()).T
@@ -72,19 +73,22 @@ class Gpoeo(Descent):
     def next(self, now_s: float) -> Plan:
         """The default setting first, and after an odd block; then the next trial, and last the choice."""
         plan = super().next(now_s)
-        if self.doubtful or self.rungs.reference not in self.tried:
+        if self.doubtful or not self.counted or self.rungs.reference not in self.tried:
             return plan
         for row, why in self.script():
             return Plan(row, BLOCK_S, BLOCK_COUNT, "trial", why)
-        return Plan(self.held(), plan.seconds, plan.count, "held", "a cubic through the trials")
+        hold_s = max(BLOCK_S, HOLD_SHARE * self.now_s)
+        return Plan(self.held(), hold_s, BLOCK_COUNT, "held", "a cubic through the trials")
 
     # what the trials have shown
 
     @property
     def tried(self) -> dict[int, tuple[float, float]]:
         """Time (s) and energy (J) of an iteration in the first block at each setting, by row."""
-        return {self.row(each): (each.time_s / each.count, each.energy_j / each.count)
-                for each in reversed(self.blocks) if each.count > 0}
+        for each in self.blocks:
+            if each.count > 0:
+                self._tried.setdefault(self.row(each), (each.time_s / each.count, each.energy_j / each.count))
+        return self._tried
 
     @property
     def limit(self) -> float:
@@ -134,7 +138,7 @@ class Gpoeo(Descent):
         cost = self.objective.cost(unit_s * time, unit_j * energy)
         cost = np.where(time <= 1 + self.limit, cost, np.inf)
         cost[list(self.barred)] = np.inf
-        return int(np.nanargmin(cost))
+        return int(np.nanargmin(cost)) if np.isfinite(cost).any() else self.rungs.reference
 
     def _memory_clock(self, start: int) -> Generator[Ask, None, int]:
         """The best of at most three memory clocks at the predicted SM clock, as a row."""
@@ -203,7 +207,7 @@ class Gpoeo(Descent):
         limit. With fewer than three tried gears: the best trial. Without counted iterations: as of `Descent`.
         """
         here, tried, line = self.rungs.reference, self.tried, self._line
-        if not tried:
+        if not self.counted:
             return super().held()
         places = [place for place, row in enumerate(line) if row in tried]
         if len(places) < 3:

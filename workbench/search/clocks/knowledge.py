@@ -75,7 +75,6 @@ class Knowledge:
         least: Of ln(time) relative to the default setting: no setting takes less time.
     """
 
-
     def __init__(
         self, rungs: Ladders, most: Array, objective: Objective | None = None,
         max_slowdown: float | None = 0.05, *, busy: float = 1.0, clock_mhz: float = math.nan,
@@ -283,12 +282,13 @@ class Knowledge:
         """Where blocks are many, the two nearest in time of those at one setting become one."""
         if len(self.blocks) < MOST_BLOCKS:
             return
-        last: dict[int, int] = {}
+        last: dict[tuple[int, bool], int] = {}
         pairs = []
-        for at, row in enumerate(self.visited()):
-            if row in last:
-                pairs.append((self.blocks[at].at_s - self.blocks[last[row]].at_s, last[row], at))
-            last[row] = at
+        for at, each in enumerate(self.blocks):
+            alike = self.row(each), each.count > 0
+            if alike in last:
+                pairs.append((each.at_s - self.blocks[last[alike]].at_s, last[alike], at))
+            last[alike] = at
         if pairs:
             _, one, other = min(pairs)
             self.blocks[one] += self.blocks.pop(other)

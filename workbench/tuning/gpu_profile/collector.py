@@ -233,6 +233,8 @@ class Collector:
                     return self._measured(step)
             except (NotPermitted, NotSupported) as error:
                 self._refused[setting] = str(error)
+                if len(self._refused) == len(self.settings):
+                    raise
         return {"note": self._refused[setting]}
 
     def _measured(self, step: Step, reader: FeatureReader | None = None) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def _run(torch: Any, where: str, make: Callable[[], Step], gap: float, busy_s: f
     while (took_s := timed(repeats)) < 0.25 * busy_s and repeats < 1 << 20:
         repeats *= 2
     repeats = max(1, round(repeats * busy_s / took_s))
-    # As long at every setting: what the GPU waits for is its host, whom the GPU's clocks do not slow down.
+    # The wait is as long at every setting: the host does not slow down with the GPU's clocks.
     wait_s = timed(repeats) * gap / (1.0 - gap)
 
     def step() -> None:

@@ -320,11 +320,13 @@ def _separate(units: Mapping[str | None, str]) -> frozenset[str | None]:
 
 def _of_observations(observations: Sequence[Observation]) -> pl.DataFrame:
     """Points of observations: the time and energy of a unit of work, with its configuration."""
+    if not all(each.count for each in observations):
+        raise UsageError("an observation has counted no work: its energy per unit is unknown; leave it out")
     kinds = {name: pl.Float64 if name == "power_limit_w" else pl.Int64 for name in KNOBS}
     kinds |= dict.fromkeys(("time_s", "energy_j", "energy_se_j"), pl.Float64)
     return pl.DataFrame([
         (*astuple(each.configuration.setting), each.configuration.batch_size,
-         *(value / (each.count or 1.0) for value in (each.time_s, each.energy_j, each.energy_sd_j)))
+         *(value / each.count for value in (each.time_s, each.energy_j, each.energy_sd_j)))
         for each in observations
     ], schema=kinds, orient="row")
 
