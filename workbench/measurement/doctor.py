@@ -360,10 +360,10 @@ def _counter_over_readings(
     counted_w = float((rows["energy_j"][-1] - rows["energy_j"][0]) / spans.sum())
     ratio = counted_w / read_w
     # Readings are a sample of a load that moves; the counter may be off by its longest refresh at either end.
-    changed = np.flatnonzero(np.diff(rows["energy_j"], prepend=math.nan, append=math.nan))
-    longest_s = float(np.diff(rows["time_s"][np.minimum(changed, len(rows) - 1)]).max())
+    changed = np.flatnonzero(np.diff(rows["energy_j"], prepend=math.nan))
+    longest_s = np.diff(rows["time_s"][changed]).max(initial=0.0)
     doubt = 1.96 * float(np.std(rows["power_w"])) / read_w / math.sqrt(len(rows))
-    doubt += 2.0 * longest_s / float(spans.sum()) if counted_w else 0.0  # one that stands still is no doubt
+    doubt += 2.0 * float(longest_s / spans.sum())
     off = max(0.0, abs(ratio - 1.0) - doubt)
     grade = INFO if doubt > FAR > off else PASS if off < NEAR else WARN if off < FAR else FAIL
     means = {

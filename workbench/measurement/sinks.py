@@ -296,7 +296,7 @@ class EnergyLogger:
     def __init__(self, sink: Sink, every_s: float, gpus: Gpus) -> None:
         self.sink, self._every_s = sink, every_s
         self._meter = session.current().meter_or_clock(gpus)
-        if isinstance(gpus, list | tuple) and not gpus:
+        if gpus in ([], ()):
             raise UsageError("gpus=[] names no GPU to log; leave it out for all of them")
         self._block = BlockResult(self._meter, "log_to")
         self._marks = marks.MarkRecorder(self._meter.clock)

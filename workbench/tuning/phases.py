@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted, UsageError
+from ..errors import DeviceError, DeviceHeld, GpuLost, NotPermitted
 from ..experiments.iteration_sources import Marked, MarkedIterations
 from ..experiments.stretch_energy import READ_S
 from ..measurement.meter import Meter
@@ -57,8 +57,7 @@ class Waiting(TunerPhase):
     def step(self, now_s: float) -> TunerPhase:
         """Take the GPUs that work, once they do."""
         uuids, recorder, log = self._request.uuids, self._meter.recorder, self._log
-        if recorder is None:
-            raise UsageError("the GPU's power is not recorded")
+        assert recorder is not None
         among = [device for device in self._meter.devices if uuids is None or device.uuid in uuids]
         problems = [problem for device in among if (problem := recorder.error(device.uuid))]
         among = [device for device in among if not recorder.error(device.uuid)]

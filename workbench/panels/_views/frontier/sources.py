@@ -48,7 +48,6 @@ class GivenPoints:
         points, self.units, notes = _plain(frame), NO_UNITS, tuple[str, ...]()
         if set(frame.columns) >= LOGGED:
             points, self.units, notes = _log_points(frame, unit)
-        self.asked_unit = unit
         self.name, self.unit = name, unit or unit_of(points) or otherwise
         marks = frame["simulated"] if "simulated" in frame.columns else pl.Series([False])
         self.simulated = marks.dtype == pl.Boolean and bool(marks.any())
