@@ -54,11 +54,15 @@ def test_a_session_measures_all_visible_gpus(simulated: Simulated) -> None:
 
 def test_the_first_window_begins_after_an_observed_update(simulated: Simulated) -> None:
     simulated("V100")
-    meter = sessions.current().meter
-    window = meter.open("first")
-    time.sleep(0.2)
-    measurement = meter.measure(meter.close(window))
-    assert not [note for note in measurement.gpus[0].notes if "counter updates" in note]
+    for _ in range(10):  # a busy machine may keep the sampler from the window's end
+        meter = sessions.current().meter
+        window = meter.open("first")
+        time.sleep(0.2)
+        measurement = meter.measure(meter.close(window))
+        if not [note for note in measurement.gpus[0].notes if "counter updates" in note]:
+            return
+        sessions.current().close()
+    pytest.fail("no first window began after an observed update")
 
 
 def test_a_session_may_measure_some_gpus_only(simulated: Simulated) -> None:
