@@ -279,7 +279,7 @@ class Measuring(TunerPhase):
                 return self._again(now_s, "the work has changed")
             if not job.method.doubtful:
                 log.ledger.believe()
-        if request.once and meter.plan.kind in ("trial", "default"):
+        if request.once and meter.plan.kind == "trial":
             request.once, request.paused = False, True
         if self._finder is None and not isinstance(job.source, Marked) and job.work.marked.going(now_s):
             return self._again(now_s, "the training reports its iterations now")
