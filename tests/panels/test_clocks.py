@@ -38,7 +38,7 @@ from workbench.panels._views.clocks.surface import (
 )
 from workbench.panels._views.clocks.text import describe, saved_text
 from workbench.records import Setting
-from workbench.search.clocks.base import Choice
+from workbench.search.clocks.knowledge import Choice
 from workbench.simulation.machine import Machine
 from workbench.simulation.training import TrainingJob
 from workbench.tuning import OBJECTIVES, TunerThread, TuningView

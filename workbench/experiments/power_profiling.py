@@ -168,12 +168,12 @@ class OnlinePowerProfiler:
         return f"{done} iterations ended in {passed_s:.0f} s" if cut or lost else None
 
     def _cut(self) -> bool:
-        """`_over` where no iteration follows in a row."""
+        """End the slice where no iteration follows directly; returns as `_over`."""
         return self._over("no slice" if self._plan is None else self._measure(
             self._plan, self._meter.clock(), cut=True))
 
     def _over(self, why: str | None) -> bool:
-        """The slice is over; returns whether nothing came of two in a row."""
+        """Leave the slice; returns whether it is the second in a row without a result."""
         lost_before, self._lost, self._plan = self._lost, bool(why), None
         return self._lost and lost_before
 

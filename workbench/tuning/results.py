@@ -13,7 +13,7 @@ from ..records import Setting
 from ..search.objective import OBJECTIVES
 
 if TYPE_CHECKING:
-    from ..search.clocks.base import Choice
+    from ..search.clocks.knowledge import Choice
 
 __all__ = ["OBJECTIVES", "PROBES", "Saved", "TuningResult", "TuningView"]
 

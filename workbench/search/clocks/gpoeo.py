@@ -38,7 +38,7 @@ FAR = 0.75  # of the reference's cost: the walk downwards has gone far enough
 CENTRE = 0.85  # of the centre's cost: such a trial is the new centre
 BELOW_LIMIT = 0.8  # of the slowdown limit: a slowdown below it needs no walk upwards
 ABOVE_LIMIT = 1.2  # of the slowdown limit: a slowdown above it needs no walk downwards
-MEMORY_KEEP = 0.9  # of the time: a lower memory clock that is too slow even so ends its trials
+MEMORY_KEEP = 0.9  # a memory clock ends the trials of lower ones if this share of its time is still too slow
 
 Ask = tuple[int, str]  # a row to try, and why
 

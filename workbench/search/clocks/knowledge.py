@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 from scipy.special import ndtr, ndtri
 
-from ...records import Observation
+from ...records import Observation, Setting
 from ..objective import Energy, Objective
 from ..space import knobs
-from .base import Choice
 from .effects import CLOCK, LEAST_SD, LIMIT, POWER, ROUGH_SD, TIME, Array, Curves, Effects, Ladders
 
 SURE_SD = 1.9  # standard deviations that a held setting stays within the allowed slowdown
 AIM = 0.97  # of the allowed slowdown
-HORIZON_S = 300.0  # that a job of unknown length still lasts, at least; else as long as it has lasted
-GROWTH = 0.2  # of the cycles of work, at most, for each fall of the clock as a share of it
+HORIZON_S = 300.0  # assumed rest of a job of unknown length: as long as it has lasted, and at least so long
+GROWTH = 0.2  # largest growth of the cycles of work, as a share, for a fall of the clock by all of it
 CHANGED, CHANGED_SD = 0.05, 3.0  # of ln(time) or ln(power), and beyond so many standard deviations: odd
 FIRST_SCATTER, FIRST_COUNT = 0.02, 8  # of single iterations, until it is known; what that guess counts for
 POWER_SLOPE = 0.9  # of ln(power) over ln(clock), at least: how far a power limit lowers the clock
@@ -53,6 +52,26 @@ def time_bounds(rungs: Ladders, clocks_mhz: Array, busy: Array) -> Array:
         elif rungs.z[row] > 0:
             most[row] = idle + (1.0 - idle) * math.exp(rungs.z[row])
     return most
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The estimate for a setting.
+
+    Attributes:
+        time_ratio, energy_ratio: Time and energy of an iteration, relative to the default setting.
+        time_sd, energy_sd: Their relative standard deviations.
+        p_allowed: Probability that it keeps the slowdown limit; 1 without a limit.
+        measured: Whether it was tried.
+    """
+
+    setting: Setting
+    time_ratio: float
+    energy_ratio: float
+    time_sd: float
+    energy_sd: float
+    p_allowed: float
+    measured: bool
 
 
 class Knowledge:
@@ -144,7 +163,7 @@ class Knowledge:
         return own + LEAST_SD**2
 
     def noise(self, seconds: float) -> float:
-        """The same of a block of so many seconds."""
+        """Variance of the logarithm of the mean time in a block that is still to come, of this length."""
         traced = [each.time_sd * math.sqrt(each.time_s / seconds) for each in self.blocks if each.time_sd]
         if traced:
             return float(np.median(traced)) ** 2 + 0.005**2
@@ -217,7 +236,7 @@ class Knowledge:
     # what was seen
 
     def passed(self, row: int, seconds: float) -> None:
-        """So much time has passed at a setting."""
+        """Add time that has passed at a setting."""
         self.time_at_s[row] += seconds
         self._known = None
 

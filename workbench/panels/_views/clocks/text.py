@@ -15,7 +15,7 @@ from ....search.tradeoff import Z95
 from ....tuning import OBJECTIVES, TuningView
 
 if TYPE_CHECKING:
-    from ....search.clocks.base import Choice
+    from ....search.clocks.knowledge import Choice
 
 # The three states that a person sees, and the states of the tuner that each one includes.
 STEPS = ("measuring", "searching", "holding")
